@@ -1,0 +1,105 @@
+"""The words of canonical music text, and the numbers that they can say.
+
+The vocabulary is that of REMI (Huang & Yang 2020, "Pop Music Transformer", section 3) with the additions that a
+score needs: parts, key signatures, bars of irregular length, any time signature, and grace notes. It is fixed and
+complete: whatever a piece holds, these words say it, because a number beyond :data:`LIMIT` is written as a sum.
+
+==================================  ===================================================================
+``Bar``                             a new bar begins
+``Numerator_6 Denominator_8``       the time signature from this bar on
+``Length_24``                       this bar lasts 24 ticks, not what its time signature says
+``KeySignature_-2``                 sharps (or, below zero, flats) from this bar on
+``Position_36``                     36 ticks into the bar, for the words that follow
+``Tempo_120``                       quarters a minute from this position on
+``Part_1``                          the words that follow belong to this part of the score
+``Pitch_60 Duration_24``            a note: MIDI number, and ticks; ``Duration_0`` is a grace note
+==================================  ===================================================================
+
+A tick is 1/24 of a quarter note. ``Position``, ``Duration`` and ``Length`` words that stand side by side add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+TICKS_PER_QUARTER = 24
+LIMIT = 192
+"""The largest position, duration and length that is one word: eight quarters."""
+
+PITCHES = range(128)
+PARTS = range(32)
+NUMERATORS = range(1, 65)
+DENOMINATORS = (1, 2, 4, 8, 16, 32)
+KEYS = range(-7, 8)
+TEMPO_STEP = 4
+TEMPOS = range(20, 321, TEMPO_STEP)
+
+
+def words() -> list[str]:
+    """Every word, in the order of the vocabulary."""
+    return [
+        "Bar",
+        *(f"Numerator_{n}" for n in NUMERATORS),
+        *(f"Denominator_{n}" for n in DENOMINATORS),
+        *(f"Length_{n}" for n in range(1, LIMIT + 1)),
+        *(f"KeySignature_{n}" for n in KEYS),
+        *(f"Tempo_{n}" for n in TEMPOS),
+        *(f"Part_{n}" for n in PARTS),
+        *(f"Position_{n}" for n in range(LIMIT + 1)),
+        *(f"Pitch_{n}" for n in PITCHES),
+        *(f"Duration_{n}" for n in range(LIMIT + 1)),
+    ]
+
+
+def amount(kind: str, ticks: int) -> Iterator[str]:
+    """The words that say a number of ticks: one, or several that add up to it.
+
+    >>> list(amount("Duration", 24)), list(amount("Position", 200))
+    (['Duration_24'], ['Position_192', 'Position_8'])
+    """
+    while ticks > LIMIT:
+        yield f"{kind}_{LIMIT}"
+        ticks -= LIMIT
+    yield f"{kind}_{ticks}"
+
+
+def bar_ticks(signature: tuple[int, int]) -> int:
+    """How many ticks a bar of a time signature lasts.
+
+    >>> bar_ticks((6, 8))
+    72
+    """
+    numerator, denominator = signature
+    return 4 * TICKS_PER_QUARTER * numerator // denominator
+
+
+def signature_of(ticks: int) -> tuple[int, int] | None:
+    """The time signature, in quarters or finer, of a bar that lasts so many ticks; None where there is none.
+
+    >>> signature_of(24), signature_of(36), signature_of(7)
+    ((1, 4), (3, 8), None)
+    """
+    for denominator in (4, 8, 16, 32):
+        numerator, rest = divmod(ticks * denominator, 4 * TICKS_PER_QUARTER)
+        if not rest and numerator in NUMERATORS:
+            return numerator, denominator
+    return None
+
+
+def nearest_tempo(quarters_a_minute: float) -> int:
+    """The tempo word's number that is nearest to a tempo.
+
+    >>> nearest_tempo(119.0), nearest_tempo(1.0), nearest_tempo(999.0)
+    (120, 20, 320)
+    """
+    steps = round(quarters_a_minute / TEMPO_STEP) * TEMPO_STEP
+    return min(max(steps, TEMPOS[0]), TEMPOS[-1])
+
+
+def transposed_key(sharps: int, semitones: int) -> int:
+    """The key signature after a shift: a semitone is seven steps along the circle of fifths, wrapped to -5..6.
+
+    >>> transposed_key(0, 2), transposed_key(0, 1), transposed_key(-3, 3), transposed_key(7, 0)
+    (2, -5, 6, 7)
+    """
+    return (sharps + 7 * semitones + 5) % 12 - 5 if semitones else sharps

@@ -1,0 +1,254 @@
+"""Pieces as music21 streams, both ways, and the files that music21 reads and writes for us."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from bisect import bisect_right
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from domains.music.alphabet import TICKS_PER_QUARTER, bar_ticks
+from domains.music.piece import COMMON_TIME, Bar, Draft, DraftBar, Note, Piece, bar_quarters
+from seqbert.domain import Report
+
+if TYPE_CHECKING:
+    from music21.stream import Score, Stream
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps music21's remarks on odd scores off the user's terminal; it writes them to standard error itself."""
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def read_musicxml(root: ElementTree.Element) -> Iterator[Stream[Any]]:
+    """The score of a parsed ``score-partwise`` document."""
+    from music21.musicxml.xmlToM21 import MusicXMLImporter
+
+    yield MusicXMLImporter().xmlRootToScore(root)
+
+
+def read_humdrum(text: str) -> Iterator[Stream[Any]]:
+    """The scores of a ``**kern`` text: one, or several where the text holds several pieces."""
+    from music21 import humdrum, stream
+
+    parsed = humdrum.parseData(text).stream
+    if isinstance(parsed, stream.Opus):
+        yield from parsed.scores
+    else:
+        yield parsed
+
+
+def metadata(score: Stream[Any]) -> dict[str, str]:
+    """Title and composer, where the score names them."""
+    found = {}
+    if score.metadata is not None:
+        for key, value in (("title", score.metadata.bestTitle), ("composer", score.metadata.composer)):
+            if value and str(value).strip():
+                found[key] = " ".join(str(value).split())
+    return found
+
+
+def draft_of(score: Stream[Any], report: Report) -> Draft:
+    """What a music21 stream sounds, as written: repeats are not unfolded, tied notes are one note.
+
+    The bars are those of the first part that has any. Transposing instruments are taken at sounding pitch.
+    Chord symbols and unpitched percussion are left out.
+    """
+    from music21 import instrument, stream, tempo
+
+    parts = list(score.parts) if isinstance(score, stream.Score) else []
+    draft = Draft()
+    marks = list(score.getElementsByClass(tempo.MetronomeMark))
+    for part in parts or [score]:
+        if any(found.transposition is not None for found in part[instrument.Instrument]):
+            part = part.toSoundingPitch()
+        if not draft.bars:
+            _take_bars(part, draft, report)
+        flat = part.flatten()
+        draft.parts.append(_sounding(flat, report))
+        marks += flat.getElementsByClass(tempo.MetronomeMark)
+    for mark in marks:
+        quarters = mark.getQuarterBPM()
+        if quarters and not mark.numberImplicit:
+            draft.tempos.append((Fraction(mark.offset), float(quarters)))
+    return draft
+
+
+def _take_bars(part: Stream[Any], draft: Draft, report: Report) -> None:
+    from music21 import stream
+
+    signature: tuple[int, int] | None = None
+    sharps: int | None = None
+    for measure in part.getElementsByClass(stream.Measure):
+        if measure.timeSignature is not None:
+            signature = measure.timeSignature.numerator, measure.timeSignature.denominator
+        if measure.keySignature is not None:
+            if measure.keySignature.sharps is None or abs(measure.keySignature.sharps) > 7:
+                report.tally("key signatures outside the circle of fifths left out")
+            else:
+                sharps = measure.keySignature.sharps
+        start = Fraction(measure.offset)
+        draft.bars.append(DraftBar(start, signature, sharps))
+        draft.end = start + (Fraction(measure.highestTime) or bar_quarters(signature))
+
+
+def _sounding(flat: Stream[Any], report: Report) -> list[tuple[Fraction, Fraction, int]]:
+    """Onset, end and pitch of each note of a part whose tied notes are joined."""
+    from music21 import harmony
+
+    notes: list[tuple[Fraction, Fraction, int]] = []
+    tied: dict[tuple[int, Fraction], int] = {}
+    for element in flat.notes:
+        if isinstance(element, harmony.Harmony):
+            report.tally("chord symbols left out")
+            continue
+        onset = Fraction(element.offset)
+        end = onset if element.duration.isGrace else onset + Fraction(element.quarterLength)
+        for note in getattr(element, "notes", (element,)):
+            if not hasattr(note, "pitch"):
+                report.tally("unpitched notes left out")
+                continue
+            if note.pitch.ps != int(note.pitch.ps):
+                report.tally("microtones rounded to a semitone")
+            pitch = note.pitch.midi
+            kind = None if note.tie is None or end == onset else note.tie.type
+            held = tied.pop((pitch, onset), None) if kind in ("stop", "continue") else None
+            if held is None:
+                held = len(notes)
+                notes.append((onset, end, pitch))
+            else:
+                notes[held] = (notes[held][0], end, pitch)
+            if kind in ("start", "continue"):
+                tied[pitch, end] = held
+    return notes
+
+
+def build(piece: Piece) -> Score:
+    """A music21 score with parts, measures, voices where notes overlap, and ties over bar lines."""
+    from music21 import key, metadata, meter, stream, tempo
+
+    score = stream.Score()
+    score.insert(0, metadata.Metadata())
+    for number, notes in enumerate(piece.parts or [[]]):
+        part = stream.Part(id=f"Part {number}")
+        by_bar = _by_bar(notes, piece.bars)
+        signature = sharps = None
+        for index, bar in enumerate(piece.bars):
+            measure = stream.Measure(number=index + 1)
+            if bar.signature is not None and bar.signature != signature:
+                measure.timeSignature = meter.TimeSignature("{}/{}".format(*bar.signature))
+            if bar.sharps is not None and bar.sharps != sharps:
+                measure.keySignature = key.KeySignature(bar.sharps)
+            signature, sharps = bar.signature, bar.sharps
+            missing = (bar_ticks(signature) if signature else COMMON_TIME) - bar.length
+            if missing > 0:  # else the MusicXML writer fills the bar up with rests
+                measure.paddingLeft, measure.paddingRight = (
+                    (_quarters(missing), 0.0) if index == 0 else (0.0, _quarters(missing))
+                )
+            if number == 0:
+                for tick, value in piece.tempos:
+                    if bar.start <= tick < bar.start + bar.length:
+                        measure.insert(_quarters(tick - bar.start), tempo.MetronomeMark(number=value))
+            _fill_measure(measure, by_bar[index], bar)
+            part.coreInsert(_quarters(bar.start), measure)
+        part.coreElementsChanged()
+        score.insert(0, part)
+    return score
+
+
+def to_musicxml(score: Score) -> bytes:
+    """The score as a MusicXML document."""
+    from music21.musicxml.m21ToXml import GeneralObjectExporter
+
+    return bytes(GeneralObjectExporter(score).parse())
+
+
+def _by_bar(notes: list[Note], bars: list[Bar]) -> list[list[tuple[Note, str | None]]]:
+    """The notes of each bar, cut at bar lines; with each its type of tie, if any."""
+    starts = [bar.start for bar in bars]
+    contents: list[list[tuple[Note, str | None]]] = [[] for _ in bars]
+    for note in notes:
+        index = bisect_right(starts, note.onset) - 1
+        onset = note.onset
+        while index + 1 < len(bars) and note.end > starts[index + 1]:
+            tie = "start" if onset == note.onset else "continue"
+            contents[index].append((Note(onset, starts[index + 1] - onset, note.pitch), tie))
+            index += 1
+            onset = starts[index]
+        contents[index].append(
+            (Note(onset, note.end - onset, note.pitch), None if onset == note.onset else "stop")
+        )
+    return contents
+
+
+def _fill_measure(measure: Any, contents: list[tuple[Note, str | None]], bar: Bar) -> None:
+    from music21 import chord, note, stream
+
+    voices: list[list[tuple[int, int, Any]]] = []
+    reach: list[int] = []
+    graces = []
+    chords: dict[tuple[int, int], list[Any]] = {}
+    for played, tie in contents:
+        sounding = note.Note(spelling(played.pitch, bar.sharps or 0))
+        if not played.duration:
+            graces.append((played.onset - bar.start, sounding.getGrace()))
+            continue
+        sounding.quarterLength = _quarters(played.duration)
+        if tie is not None:
+            from music21.tie import Tie
+
+            sounding.tie = Tie(tie)
+        chords.setdefault((played.onset - bar.start, played.duration), []).append(sounding)
+    for (onset, duration), members in sorted(chords.items(), key=lambda item: item[0]):
+        element = members[0]
+        if len(members) > 1:
+            element = chord.Chord(members)
+            element.quarterLength = _quarters(duration)
+        voice = next((index for index, end in enumerate(reach) if end <= onset), len(voices))
+        if voice == len(voices):
+            voices.append([])
+            reach.append(0)
+        voices[voice].append((onset, onset + duration, element))
+        reach[voice] = onset + duration
+    for index, content in enumerate(voices or [[]]):
+        target = measure if len(voices) < 2 else stream.Voice(id=str(index + 1))
+        if index == 0:
+            for onset, grace in graces:
+                target.coreInsert(_quarters(onset), grace)
+        position = 0
+        for onset, end, element in [*content, (bar.length, bar.length, None)]:
+            if onset > position:
+                target.coreInsert(_quarters(position), note.Rest(quarterLength=_quarters(onset - position)))
+            if element is not None:
+                target.coreInsert(_quarters(onset), element)
+            position = end
+        target.coreElementsChanged()
+        if target is not measure:
+            measure.insert(0, target)
+
+
+def spelling(pitch: int, sharps: int) -> str:
+    """The name, as music21 writes it, of a MIDI pitch under a key signature.
+
+    Of the names of a pitch the one is taken that lies nearest to the key on the line of fifths: from three steps
+    below the key's tonic to eight above it, in C from E flat to G sharp.
+
+    >>> spelling(63, 0), spelling(68, 0), spelling(70, 4), spelling(59, 7)
+    ('E-4', 'G#4', 'A#4', 'B3')
+    """
+    lowest = sharps - 3
+    fifths = lowest + (7 * pitch - lowest) % 12
+    alteration, letter = divmod(fifths + 1, 7)
+    octave = (pitch - alteration) // 12 - 1
+    return "FCGDAEB"[letter] + ("#" * alteration or "-" * -alteration) + str(octave)
+
+
+def _quarters(ticks: int) -> Fraction:
+    return Fraction(ticks, TICKS_PER_QUARTER)

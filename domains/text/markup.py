@@ -1,0 +1,149 @@
+"""Taking the markup off Markdown and HTML: what is left are blocks of plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+
+class Block(NamedTuple):
+    """A stretch of text that no sentence crosses the ends of.
+
+    Attributes:
+        text: Plain text; line breaks in it are spaces.
+        whole: Whether it is one segment as it stands (a heading, a given sentence) or is to be cut into
+            sentences.
+    """
+
+    text: str
+    whole: bool = False
+
+
+def markdown_blocks(text: str) -> list[Block]:
+    """Paragraphs, list items, table rows, code and headings of a CommonMark text, in order.
+
+    Links and pictures leave their text, code stays as it is written, a YAML preamble between ``---``
+    lines goes, and embedded HTML is taken off by :func:`html_blocks`.
+    """
+    from markdown_it import MarkdownIt
+
+    blocks: list[Block] = []
+    row: list[str] = []
+    within: list[str] = []
+    for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(_without_preamble(text)):
+        if token.nesting > 0:
+            within.append(token.type)
+        elif token.nesting < 0:
+            within.pop()
+            if token.type == "tr_close":
+                blocks.append(Block(" ".join(row)))
+                row = []
+        elif token.type == "inline":
+            content = _inline_text(token.children or [])
+            if "tr_open" in within:
+                row.append(content)
+            else:
+                blocks.append(Block(content, whole=within[-1] == "heading_open"))
+        elif token.type in ("code_block", "fence"):
+            blocks.append(Block(token.content))
+        elif token.type == "html_block":
+            blocks += html_blocks([token.content])[0]
+    return blocks
+
+
+def html_blocks(pieces: Iterable[str]) -> tuple[list[Block], str]:
+    """The text of an HTML page, cut where its block elements begin and end, and its ``lang`` attribute.
+
+    Scripts, styles, titles and drawings are no text of the page. Headings are whole; a table's row is one
+    block. The standard library's parser is enough for this: it is fed piece by piece, forgives what
+    browsers forgive, and where blocks end at both tags it makes no difference which end tags a page
+    leaves out.
+
+    Args:
+        pieces: The page, cut anywhere.
+
+    Returns:
+        The blocks in order, and the language as the page writes it, "" where it says none.
+    """
+    page = _Page()
+    for piece in pieces:
+        page.feed(piece)
+    page.close()
+    page.end_block()
+    return page.blocks, page.language
+
+
+def _without_preamble(text: str) -> str:
+    if not text.startswith("---\n"):
+        return text
+    _, end, rest = text.partition("\n---\n")
+    return rest if end else text
+
+
+def _inline_text(tokens: list[Token]) -> str:
+    parts = []
+    for token in tokens:
+        if token.type in ("softbreak", "hardbreak"):
+            parts.append(" ")
+        elif token.type == "image":
+            parts.append(_inline_text(token.children or []))
+        elif token.type != "html_inline":
+            parts.append(token.content)
+        elif token.content.lower().startswith("<br"):
+            parts.append(" ")
+    return "".join(parts)
+
+
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_BLOCK_NAMES = """
+    address article aside blockquote body caption center dd details dialog dir div dl dt fieldset
+    figcaption figure footer form header hgroup hr html legend li main menu nav ol optgroup option p
+    pre search section select summary table tbody tfoot thead tr ul
+"""
+_BLOCKS = _HEADINGS.union(_BLOCK_NAMES.split())
+_SPACES = frozenset({"br", "td", "th"})
+_NO_TEXT = frozenset({"math", "noscript", "script", "style", "svg", "template", "textarea", "title"})
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.blocks: list[Block] = []
+        self.language = ""
+        self._text: list[str] = []
+        self._heading = False
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("html", "body") and not self.language:
+            given = dict(attrs)
+            self.language = given.get("lang") or given.get("xml:lang") or ""
+        self._hidden += tag in _NO_TEXT
+        self._break(tag)
+        self._heading = self._heading or tag in _HEADINGS
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in _NO_TEXT and self._hidden:
+            self._hidden -= 1
+        self._break(tag)
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self._text.append(data)
+
+    def end_block(self) -> None:
+        text = "".join(self._text)
+        if text and not text.isspace():
+            self.blocks.append(Block(text, self._heading))
+        self._text = []
+        self._heading = False
+
+    def _break(self, tag: str) -> None:
+        if tag in _BLOCKS:
+            self.end_block()
+        elif tag in _SPACES:
+            self._text.append(" ")

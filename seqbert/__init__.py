@@ -1,0 +1,73 @@
+"""seqbert trains BERT encoders on any kind of sequence.
+
+Each command of the command line has a function of the same name here (``import`` is a Python keyword, so that one is
+:func:`import_checkpoint`). Everything is loaded on first use, so that ``import seqbert`` is fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seqbert.analysis.parameters import describe
+    from seqbert.config import load as load_config
+    from seqbert.domain import Document, Domain, Encoded, Example, Report, Sample
+    from seqbert.errors import SeqbertError
+    from seqbert.inference.fill import fill
+    from seqbert.inference.transfer import export, import_checkpoint
+    from seqbert.registry import listing as domains
+    from seqbert.training.pretrain import PretrainConfig, PretrainResult, prepare, pretrain
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "Document": "domain",
+    "Domain": "domain",
+    "Encoded": "domain",
+    "Example": "domain",
+    "PretrainConfig": "training.pretrain",
+    "PretrainResult": "training.pretrain",
+    "Report": "domain",
+    "Sample": "domain",
+    "SeqbertError": "errors",
+    "describe": "analysis.parameters",
+    "domains": "registry:listing",
+    "export": "inference.transfer",
+    "fill": "inference.fill",
+    "import_checkpoint": "inference.transfer",
+    "load_config": "config:load",
+    "prepare": "training.pretrain",
+    "pretrain": "training.pretrain",
+}
+
+__all__ = [
+    "Document",
+    "Domain",
+    "Encoded",
+    "Example",
+    "PretrainConfig",
+    "PretrainResult",
+    "Report",
+    "Sample",
+    "SeqbertError",
+    "describe",
+    "domains",
+    "export",
+    "fill",
+    "import_checkpoint",
+    "load_config",
+    "prepare",
+    "pretrain",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'seqbert' has no attribute '{name}'")
+    module, _, attribute = _PLACES[name].partition(":")
+    return getattr(importlib.import_module(f"seqbert.{module}"), attribute or name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])

@@ -1,0 +1,398 @@
+"""The command line: one verb for each thing to do, each with a Python function of the same name."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from seqbert.errors import SeqbertError, nearest
+
+if TYPE_CHECKING:
+    from seqbert.analysis.parameters import Description
+    from seqbert.training.pretrain import PretrainResult
+
+USER_ERROR, OUR_ERROR, INTERRUPTED = 2, 1, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code: 0, 2 for what the user can mend, 1 for a fault of ours."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        return _dispatch(arguments)
+    except SeqbertError as error:
+        if debug:
+            raise
+        print(f"seqbert: {error}", file=sys.stderr)
+        return USER_ERROR
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print(
+            "\nseqbert: interrupted. A run goes on from its last checkpoint with --resume auto.",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    except BrokenPipeError:
+        return OUR_ERROR
+    except Exception as error:
+        if debug:
+            raise
+        print(
+            f"seqbert: an error of seqbert itself, not of yours: {type(error).__name__}: {error}. "
+            "Run the command again with --debug to see where, and please report it.",
+            file=sys.stderr,
+        )
+        return OUR_ERROR
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        from seqbert import __version__
+
+        print(f"seqbert {__version__}")
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        print(
+            f'seqbert: there is no command "{name}".{nearest(name, COMMANDS)} See seqbert --help.',
+            file=sys.stderr,
+        )
+        return USER_ERROR
+    return COMMANDS[name].run(rest)
+
+
+def _overview() -> str:
+    width = max(len(command.usage) for command in COMMANDS.values()) + 3
+    lines = [f"  seqbert {command.usage:{width}}{command.help}" for command in COMMANDS.values()]
+    return (
+        "seqbert trains BERT encoders on any kind of sequence.\n\n"
+        + "\n".join(lines)
+        + "\n\nseqbert COMMAND --help says more. CONFIG is a path, or the name of a shipped config such as quickstart."
+        "\n--debug shows where an error comes from."
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Command:
+    """A verb: what its arguments look like, what it is for, and what carries it out."""
+
+    usage: str
+    help: str
+    run: Callable[[list[str]], int]
+
+
+def _parser(name: str, description: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(f"seqbert {name}", description=description, allow_abbrev=False)
+
+
+def _json_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _print_json(content: Any) -> int:
+    print(json.dumps(content, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _print_table(columns: dict[str, str], rows: list[list[str]]) -> None:
+    """A table with a heading for each column; ``columns`` gives each one's alignment."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for heading, alignment in columns.items():
+        table.add_column(heading, justify=alignment, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+# domains
+
+
+def _domains(arguments: list[str]) -> int:
+    parser = _parser("domains", "Lists the domain plugins that are installed.")
+    _json_flag(parser)
+    options = parser.parse_args(arguments)
+    from seqbert.registry import listing
+
+    rows = listing()
+    if options.json:
+        return _print_json(rows)
+    shown = []
+    for row in rows:
+        package = f"{row['package']} {row['version']}"
+        if "error" in row:
+            shown.append([row["name"], package, f"[red]{row['error']}", "", ""])
+            continue
+        choices = "\n".join(
+            f"{option['name']}: {option['type']} = {option['default']}" for option in row["options"]
+        )
+        shown.append(
+            [row["name"], package, " ".join(row["formats"]), f"{row['symbol']}\n{row['unit']}", choices]
+        )
+    _print_table(
+        dict.fromkeys(["domain", "package", "formats", "symbol, masking unit", "options"], "left"), shown
+    )
+    return 0
+
+
+# pretrain, prepare
+
+
+def _config_arguments(
+    name: str, description: str, arguments: list[str], *flags: str
+) -> tuple[Any, list[str]]:
+    """The config, the flags of the command, and the overrides of config keys that remain."""
+    parser = _parser(name, description)
+    parser.usage = f"seqbert {name} CONFIG [--key value ...]"
+    parser.add_argument(
+        "config", metavar="CONFIG", help="a path, or the name of a shipped config such as quickstart"
+    )
+    if "resume" in flags:
+        parser.add_argument(
+            "--resume", metavar="auto|PATH", help="go on from the newest checkpoint, or from PATH"
+        )
+        parser.add_argument(
+            "--overwrite", action="store_true", help="replace the run that the output folder holds"
+        )
+    _json_flag(parser)
+    if not arguments or any(argument in ("-h", "--help") for argument in arguments):
+        from seqbert.config import render_help
+        from seqbert.training.pretrain import PretrainConfig
+
+        parser.print_help()
+        print("\nconfig keys, each of which --key value overrides:\n")
+        print(render_help(PretrainConfig))
+        raise SystemExit(0 if arguments else USER_ERROR)
+    if arguments[0].startswith("-"):
+        parser.error("CONFIG comes first: seqbert " + name + " CONFIG [--key value ...]")
+    options, overrides = parser.parse_known_args(arguments)
+    return options, overrides
+
+
+def _prepare(arguments: list[str]) -> int:
+    description = "Makes the tokenizers and corpora of a config, and prints the data report."
+    options, overrides = _config_arguments("prepare", description, arguments)
+    from seqbert.training.pretrain import prepare
+
+    corpora = prepare(options.config, overrides)
+    if options.json:
+        return _print_json(
+            {name: corpus.report | {"folder": str(corpus.folder)} for name, corpus in corpora.items()}
+        )
+    for name, corpus in corpora.items():
+        print(f"\n{name}: {corpus.folder}")
+        for line in _report_lines(corpus.report):
+            print(f"  {line}")
+    return 0
+
+
+def _report_lines(report: dict[str, Any]) -> list[str]:
+    records, lengths = report["records"], report["tokens_per_document"]
+    lines = [
+        f"records in {records['in']:,} = read {records['read']:,} + repaired {records['repaired']:,} "
+        f"+ skipped {records['skipped']:,}, from {report['files']:,} files",
+        f"training: {report['train']['documents']:,} documents, {report['train']['segments']:,} segments, "
+        f"{report['train']['tokens']:,} tokens",
+        f"held out: {report['validation']['documents']:,} documents, {report['validation']['tokens']:,} tokens",
+        f"tokens a document: {lengths['least']:,} to {lengths['most']:,}, median {lengths['median']:,}",
+        f"vocabulary {report['tokenizer']['vocab_size']:,}, unknown tokens {report['unknown_share']:.3%}, "
+        f"documents that stand there twice {report['duplicate_documents']:,}",
+    ]
+    for title, key in (("repaired", "repaired"), ("skipped", "skipped"), ("changed", "changed")):
+        lines += [f"{title}: {reason}: {count:,}" for reason, count in report[key].items()]
+    lines += [f"file left out: {entry['file']}: {entry['reason']}" for entry in report["skipped_files"]]
+    if "groups" in report:
+        lines.append("tokens by group: " + ", ".join(f"{name} {n:,}" for name, n in report["groups"].items()))
+    return lines
+
+
+def _pretrain(arguments: list[str]) -> int:
+    description = "Trains an encoder: tokenizer, corpus and pretraining in one."
+    options, overrides = _config_arguments("pretrain", description, arguments, "resume")
+    from seqbert.training.pretrain import pretrain
+
+    result = pretrain(options.config, overrides, resume=options.resume, overwrite=options.overwrite)
+    if options.json:
+        summary = json.loads((result.folder / "result.json").read_text(encoding="utf-8"))
+        return _print_json({"folder": str(result.folder), **summary})
+    _print_result(result)
+    return 0
+
+
+def _print_result(result: PretrainResult) -> None:
+    rows = []
+    for name, domain in result.domains.items():
+        before, after = domain.before.get("bits_per_symbol"), domain.after.get("bits_per_symbol")
+        unigram = domain.after.get("unigram_bits_per_symbol")
+        gain = f"{1 - after / unigram:.1%}" if after is not None and unigram else "-"
+        rows.append([name, domain.symbol, *(_number(value) for value in (before, after, unigram)), gain])
+    headings = ["domain", "symbol", "before", "after", "unigram", "below unigram"]
+    alignments = ["left", "left", "right", "right", "right", "right"]
+    print(
+        "\nBits per hidden symbol on held-out data, before and after training, and a unigram model on the same masks:"
+    )
+    _print_table(dict(zip(headings, alignments, strict=True)), rows)
+    examples = _filled_examples(result)
+    if examples:
+        print("One masked place a domain, filled:")
+        _print_table(dict.fromkeys(["domain", "sequence", "the model's fillers", "was"], "left"), examples)
+    print(f'The run lies in {result.folder}; seqbert fill {result.folder} "... [MASK] ..." asks it more.')
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _filled_examples(result: PretrainResult) -> list[list[str]]:
+    from rich.markup import escape
+
+    from seqbert.inference.fill import fill_example
+
+    rows = []
+    for name, domain in result.domains.items():
+        if "masked_lm_loss" not in domain.after:
+            continue
+        example = fill_example(result.folder, name, domain.example, domain.place)
+        fillers = "  ".join(f"{filler.token} {filler.probability:.0%}" for filler in example.fillers)
+        rows.append([name, escape(example.shown), fillers, example.truth])
+    return rows
+
+
+# fill, describe
+
+
+def _fill(arguments: list[str]) -> int:
+    parser = _parser("fill", "Gives the most probable tokens for each [MASK] of a sequence.")
+    parser.add_argument("run", metavar="RUN", help="a run's folder")
+    parser.add_argument(
+        "sequence", metavar="SEQUENCE", help='a sequence with [MASK] in it, such as "ACG[MASK]TT"'
+    )
+    parser.add_argument("--domain", metavar="NAME", help="the domain, where the run has several")
+    parser.add_argument("--top", type=int, default=5, help="fillers for each mask (5)")
+    _json_flag(parser)
+    options = parser.parse_args(arguments)
+    if options.top < 1:
+        parser.error("--top must be at least 1")
+    from seqbert.inference.fill import fill
+
+    masks = fill(options.run, options.sequence, domain=options.domain, top=options.top)
+    if options.json:
+        rows = [[dataclasses.asdict(filler) for filler in fillers] for fillers in masks]
+        return _print_json(rows[0] if len(rows) == 1 else rows)
+    table = [
+        [str(number), filler.token, f"{filler.probability:.4f}"]
+        for number, fillers in enumerate(masks, 1)
+        for filler in fillers
+    ]
+    _print_table({"mask": "right", "token": "left", "probability": "right"}, table)
+    return 0
+
+
+def _describe(arguments: list[str]) -> int:
+    parser = _parser("describe", "Counts the parameters and operations of an encoder by part.")
+    parser.add_argument("what", metavar="PRESET|CONFIG|RUN")
+    parser.add_argument(
+        "--vocab_size", type=int, help="entries of the vocabulary (30522, BERT's, or the run's own)"
+    )
+    parser.add_argument(
+        "--length", type=int, default=128, help="tokens of a sequence, for the operations (128)"
+    )
+    _json_flag(parser)
+    options = parser.parse_args(arguments)
+    from seqbert.inference.describing import describe_any
+
+    described = describe_any(options.what, options.vocab_size, options.length)
+    if options.json:
+        return _print_json({name: _description_tree(description) for name, description in described.items()})
+    for name, description in described.items():
+        _print_description(name, description)
+    return 0
+
+
+def _description_tree(description: Description) -> dict[str, Any]:
+    return {
+        **dataclasses.asdict(description),
+        "total_parameters": description.total_parameters,
+        "encoder_with_pooler": description.pooled_encoder_parameters,
+        "forward_flops_per_token": description.forward_flops_per_token,
+        "training_flops_per_token": description.training_flops_per_token,
+    }
+
+
+def _print_description(name: str, description: Description) -> None:
+    rows = [[part, f"{count:,}", ""] for part, count in description.parameters.items()]
+    rows += [["encoder with pooler", f"{description.pooled_encoder_parameters:,}", ""]]
+    rows += [["all, with heads", f"{description.total_parameters:,}", ""]]
+    rows += [[part, "", f"{flops / 1e6:,.2f}"] for part, flops in description.forward_flops.items()]
+    rows += [["forward", "", f"{description.forward_flops_per_token / 1e6:,.2f}"]]
+    rows += [["forward and backward", "", f"{description.training_flops_per_token / 1e6:,.2f}"]]
+    print(f"\n{name}, sequences of {description.length} tokens")
+    _print_table({"part": "left", "parameters": "right", "MFLOP a token": "right"}, rows)
+
+
+# import, export
+
+
+def _import(arguments: list[str]) -> int:
+    parser = _parser(
+        "import", "Makes a run of a Hugging Face BERT checkpoint on disk; nothing is downloaded."
+    )
+    parser.add_argument(
+        "folder", metavar="HF_FOLDER", help="a folder with config.json and safetensors weights"
+    )
+    parser.add_argument("output", metavar="OUT", help="the run's folder")
+    parser.add_argument("--domain", metavar="NAME", help="what its sequences are: one of seqbert domains")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run that OUT holds")
+    _json_flag(parser)
+    options = parser.parse_args(arguments)
+    from seqbert.inference.transfer import import_checkpoint
+
+    report = import_checkpoint(
+        options.folder, options.output, domain=options.domain, overwrite=options.overwrite
+    )
+    if options.json:
+        return _print_json(dataclasses.asdict(report) | {"folder": options.output})
+    print(f"{len(report.loaded)} weights imported to {options.output}")
+    for title, items in (("not used", report.left_over), ("ignored", report.ignored)):
+        for item in items:
+            print(f"{title}: {item}")
+    return 0
+
+
+def _export(arguments: list[str]) -> int:
+    parser = _parser("export", "Writes a run's model as a Hugging Face folder.")
+    parser.add_argument("run", metavar="RUN", help="a run's folder")
+    parser.add_argument("output", metavar="OUT", help="the folder to write")
+    parser.add_argument("--domain", metavar="NAME", help="the domain, where the run has several")
+    parser.add_argument("--overwrite", action="store_true", help="write into a folder that holds files")
+    _json_flag(parser)
+    options = parser.parse_args(arguments)
+    from seqbert.inference.transfer import export
+
+    folder = export(options.run, options.output, domain=options.domain, overwrite=options.overwrite)
+    if options.json:
+        return _print_json({"folder": str(folder), "files": sorted(path.name for path in folder.iterdir())})
+    print(f"exported to {folder}")
+    return 0
+
+
+COMMANDS = {
+    "domains": Command("domains", "the domain plugins that are installed", _domains),
+    "prepare": Command("prepare CONFIG", "tokenizer, corpus and data report", _prepare),
+    "pretrain": Command("pretrain CONFIG [--key value ...]", "train an encoder", _pretrain),
+    "fill": Command('fill RUN "a [MASK] sequence"', "what a model puts in masked places", _fill),
+    "describe": Command("describe PRESET|CONFIG|RUN", "parameters and operations by part", _describe),
+    "import": Command("import HF_FOLDER OUT", "a run from a Hugging Face checkpoint", _import),
+    "export": Command("export RUN OUT", "a Hugging Face checkpoint from a run", _export),
+}

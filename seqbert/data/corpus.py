@@ -1,0 +1,255 @@
+"""Encoded documents on disk: written as a stream, memory-mapped, larger than memory if need be.
+
+A corpus is a folder:
+
+    manifest.json           what it was made from, its sizes, and the data report
+    tokenizer.json          the tokenizer that made it
+    tokens-00000.arrow …    one flat column of token ids, in record batches that end where a segment ends
+    documents-00000.arrow … id, source, metadata and segment lengths of each document of the shard
+    vocabulary.arrow        for each token id: how often it stands in the training part, and the symbols it hides
+    train-*.arrow, validation-*.arrow   where the segments and documents of each part stand
+
+The same inputs give the same bytes, whatever the number of processes that built it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from seqbert.errors import CheckpointError
+
+LAYOUT = 1
+"""Version of the folder's layout: a corpus of another layout is built anew."""
+
+TRAIN, VALIDATION = "train", "validation"
+
+
+def open_arrow(path: Path) -> pa.RecordBatchFileReader:
+    """Maps an Arrow file into memory; nothing is copied."""
+    return pa.ipc.open_file(pa.memory_map(str(path)))
+
+
+def write_columns(path: Path, **columns: np.ndarray) -> None:
+    """Writes arrays of equal length as one record batch; memory-mapped arrays are streamed through."""
+    arrays = [
+        pa.Array.from_buffers(_arrow_type(c), len(c), [None, pa.py_buffer(c)]) for c in columns.values()
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def read_columns(path: Path) -> dict[str, np.ndarray]:
+    """Maps what :func:`write_columns` wrote."""
+    batch = open_arrow(path).get_batch(0)
+    return {name: batch.column(name).to_numpy(zero_copy_only=True) for name in batch.schema.names}
+
+
+def _arrow_type(array: np.ndarray) -> pa.DataType:
+    return pa.from_numpy_dtype(array.dtype)
+
+
+class TokenStore:
+    """The token column of all shards as one long array."""
+
+    def __init__(self, folder: Path, shards: int) -> None:
+        self._batches: list[tuple[pa.RecordBatchFileReader, int]] = []
+        sizes: list[int] = []
+        for shard in range(shards):
+            reader = open_arrow(folder / f"tokens-{shard:05d}.arrow")
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            self._batches += [(reader, i) for i in range(len(batches))]
+            sizes += [batch.num_rows for batch in batches]
+        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._open: dict[int, dict[str, np.ndarray]] = {}
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def ids(self, start: int, stop: int) -> np.ndarray:
+        """Token ids of a stretch that lies within one document, as stored (a view, or a copy across batches)."""
+        return self._column("ids", start, stop)
+
+    def unit_starts(self, start: int, stop: int) -> np.ndarray:
+        """Whether each token of the stretch begins a masking unit."""
+        return self._column("unit_start", start, stop)
+
+    def batches(self) -> Iterator[np.ndarray]:
+        """The ids of each record batch in turn."""
+        for number in range(len(self._batches)):
+            yield self._batch(number)["ids"]
+
+    def _column(self, name: str, start: int, stop: int) -> np.ndarray:
+        first = int(np.searchsorted(self._starts, start, side="right")) - 1
+        pieces = []
+        while start < stop:
+            base, end = int(self._starts[first]), int(self._starts[first + 1])
+            pieces.append(self._batch(first)[name][start - base : min(stop, end) - base])
+            start, first = min(stop, end), first + 1
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _batch(self, number: int) -> dict[str, np.ndarray]:
+        if number not in self._open:
+            reader, index = self._batches[number]
+            batch = reader.get_batch(index)
+            self._open[number] = {
+                name: batch.column(name).to_numpy(zero_copy_only=True) for name in batch.schema.names
+            }
+        return self._open[number]
+
+
+@dataclasses.dataclass(slots=True)
+class Split:
+    """The training or the validation part of a corpus: its documents, and their segments in order.
+
+    Attributes:
+        first_segment: Number of the first segment of each document, and one past the last: ``[documents + 1]``.
+        tokens: Tokens of each document, ``[documents]``.
+        row: Row of each document in the corpus' documents, ``[documents]``.
+        group: Number of the group that each document is of, ``[documents]``.
+        offset: Place of each segment's first token in the store, ``[segments]``.
+        length: Tokens of each segment, ``[segments]``.
+    """
+
+    first_segment: np.ndarray
+    tokens: np.ndarray
+    row: np.ndarray
+    group: np.ndarray
+    offset: np.ndarray
+    length: np.ndarray
+    store: TokenStore
+    has_units: bool
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return len(self.tokens)
+
+    def stretch(self, document: int, start: int, stop: int) -> tuple[int, int]:
+        """Places in the store of the tokens ``start`` to ``stop`` of a document."""
+        base = int(self.offset[self.first_segment[document]])
+        return base + start, base + stop
+
+    def segment(self, number: int) -> tuple[int, int]:
+        """Places in the store of a segment's first token and of the one past its last."""
+        start = int(self.offset[number])
+        return start, start + int(self.length[number])
+
+
+class Corpus:
+    """A corpus opened from its folder. Pickles as the folder's name, so that workers open it themselves.
+
+    Attributes:
+        folder: Where it lies.
+        manifest: What ``manifest.json`` says.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        path = self.folder / "manifest.json"
+        if not path.is_file():
+            raise CheckpointError(f'"{folder}" is not a corpus: it has no manifest.json.')
+        self.manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if self.manifest["layout"] != LAYOUT:
+            raise CheckpointError(
+                f'The corpus "{folder}" has layout {self.manifest["layout"]}, this version of seqbert reads layout '
+                f"{LAYOUT}: delete the folder and it is built again."
+            )
+
+    def __reduce__(self) -> tuple[type[Corpus], tuple[Path]]:
+        return Corpus, (self.folder,)
+
+    @property
+    def domain(self) -> str:
+        """Name of the domain."""
+        return str(self.manifest["domain"])
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary."""
+        return int(self.manifest["vocab_size"])
+
+    @property
+    def overlap(self) -> int:
+        """How many symbols a token shares with the next."""
+        return int(self.manifest["overlap"])
+
+    @property
+    def unit(self) -> str:
+        """Name of the masking unit that is stored, or "token"."""
+        return str(self.manifest["unit"])
+
+    @property
+    def tokenizer_json(self) -> str:
+        """The tokenizer, as ``tokenizers`` writes it."""
+        return (self.folder / "tokenizer.json").read_text(encoding="utf-8")
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The data report."""
+        report: dict[str, Any] = self.manifest["report"]
+        return report
+
+    @cached_property
+    def special_ids(self) -> dict[str, int]:
+        """Ids of the five special tokens, by their text."""
+        return {text: int(number) for text, number in self.manifest["special_ids"].items()}
+
+    @cached_property
+    def ordinary_ids(self) -> np.ndarray:
+        """The ids that are no special tokens, ``[vocab_size - specials]``: what a random token is drawn from."""
+        ordinary = np.ones(self.vocab_size, bool)
+        ordinary[self.manifest["all_special_ids"]] = False
+        return np.flatnonzero(ordinary)
+
+    @cached_property
+    def special_mask(self) -> np.ndarray:
+        """Whether an id is a special token, ``[vocab_size]``."""
+        mask = np.ones(self.vocab_size, bool)
+        mask[self.ordinary_ids] = False
+        return mask
+
+    @cached_property
+    def symbols(self) -> np.ndarray:
+        """Symbols that each token id stands for, ``[vocab_size]`` float32."""
+        return read_columns(self.folder / "vocabulary.arrow")["symbols"]
+
+    @cached_property
+    def unigram_bits(self) -> np.ndarray:
+        """Bits that a unigram model of the training part needs for each token id, ``[vocab_size]`` float64.
+
+        Counts are raised by one (Laplace), so that a token seen only in validation has a finite cost. Special
+        tokens are never targets and take no share.
+        """
+        counts = read_columns(self.folder / "vocabulary.arrow")["count"].astype(np.float64) + 1.0
+        counts[self.special_mask] = 0.0
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log2(counts.sum()) - np.log2(counts))
+
+    @cached_property
+    def store(self) -> TokenStore:
+        """The tokens."""
+        return TokenStore(self.folder, int(self.manifest["shards"]))
+
+    def split(self, part: str) -> Split:
+        """The ``"train"`` or the ``"validation"`` part."""
+        documents = read_columns(self.folder / f"{part}-documents.arrow")
+        segments = read_columns(self.folder / f"{part}-segments.arrow")
+        return Split(
+            np.append(documents["first_segment"], len(segments["offset"])),
+            documents["tokens"],
+            documents["row"],
+            documents["group"],
+            segments["offset"],
+            segments["length"],
+            self.store,
+            self.unit != "token",
+        )

@@ -1,0 +1,87 @@
+"""What a user names as data, as a list of files: paths, folders, globs, or the sample."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqbert.domain import Domain
+from seqbert.errors import DataError
+
+SAMPLE = "sample"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file to read; ``named`` is true where the user named it, so that it must yield something."""
+
+    path: Path
+    named: bool
+
+
+@dataclasses.dataclass(slots=True)
+class Inputs:
+    """The files to read, in order, and those met in folders that no reader of the domain knows."""
+
+    files: list[InputFile]
+    unknown: list[Path]
+    sample: bool = False
+
+
+def find_inputs(entries: Sequence[str], domain: Domain) -> Inputs:
+    """Resolves what stands under ``data:`` into files, sorted within each folder and glob.
+
+    Raises:
+        DataError: if a path is not there, a glob matches nothing, or a folder holds no file that ``domain`` reads.
+    """
+    if not entries:
+        raise DataError(
+            f'No data is given for the domain "{domain.name}": name files, folders or globs under '
+            f'domains.{domain.name}.data, or "sample" for the sample that comes with it.'
+        )
+    inputs = Inputs([], [])
+    for entry in entries:
+        path = Path(entry).expanduser()
+        if entry == SAMPLE and not path.exists():
+            inputs.sample = True
+            inputs.files += [InputFile(file, False) for file in domain.sample().files]
+        elif path.is_dir():
+            _add_folder(path, domain, inputs)
+        elif path.exists():
+            inputs.files.append(InputFile(path, True))
+        elif glob.has_magic(entry):
+            _add_glob(str(path), domain, inputs)
+        else:
+            raise DataError(f'There is no file or folder "{entry}" (data of the domain "{domain.name}").')
+    inputs.files = list(dict.fromkeys(inputs.files))
+    return inputs
+
+
+def _add_folder(folder: Path, domain: Domain, inputs: Inputs) -> None:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not _hidden(path, folder))
+    known = [path for path in files if domain.reads(path)]
+    if not known:
+        found = f"it holds {len(files)} files, none of them of a kind it knows" if files else "it is empty"
+        raise DataError(
+            f'The folder "{folder}" has nothing that the domain "{domain.name}" reads: {found} '
+            f"({', '.join(domain.formats)})."
+        )
+    inputs.files += [InputFile(path, False) for path in known]
+    inputs.unknown += sorted(set(files) - set(known))
+
+
+def _add_glob(pattern: str, domain: Domain, inputs: Inputs) -> None:
+    matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]
+    if not matches:
+        raise DataError(f'Nothing matches "{pattern}" (data of the domain "{domain.name}").')
+    for path in matches:
+        if path.is_dir():
+            _add_folder(path, domain, inputs)
+        else:
+            inputs.files.append(InputFile(path, len(matches) == 1))
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)

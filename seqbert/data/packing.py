@@ -1,0 +1,160 @@
+"""Sequences end to end in one stream: no padding, no attention across a boundary.
+
+A :class:`PackedBatch` holds the tokens of one vocabulary. Sequences stand in order of length, so that those of
+equal length lie side by side and attention can treat each run of them as one dense block.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclasses.dataclass(slots=True)
+class Target:
+    """What one objective has to say about a batch.
+
+    Attributes:
+        index: Where the targets stand: places in the token stream, or numbers of sequences; rising, ``[targets]``
+            int64.
+        labels: The true token ids or classes, ``[targets]`` int64.
+        symbols: How many symbols each target hides, ``[targets]`` float32; None where bits have no meaning.
+        of_sequences: Whether ``index`` counts sequences rather than tokens.
+    """
+
+    index: Tensor
+    labels: Tensor
+    symbols: Tensor | None = None
+    of_sequences: bool = False
+
+    def to(self, device: torch.device) -> Target:
+        """The same target on a device."""
+        symbols = None if self.symbols is None else self.symbols.to(device, non_blocking=True)
+        index, labels = (t.to(device, non_blocking=True) for t in (self.index, self.labels))
+        return Target(index, labels, symbols, self.of_sequences)
+
+
+@dataclasses.dataclass(slots=True)
+class PackedBatch:
+    """One flat stream of tokens of one vocabulary.
+
+    Attributes:
+        vocabulary: Name of the vocabulary: the domain's name.
+        ids: Token ids, ``[tokens]`` int64.
+        segment_ids: 0 for the first part of a pair, 1 for the second, ``[tokens]`` int64.
+        positions: Place of each token in its sequence, ``[tokens]`` int64; restarts at 0.
+        cu_seqlens: Where sequences begin and end, ``[sequences + 1]`` int32, from 0 to ``tokens``.
+        lengths: Lengths of the sequences, on the host, so that no kernel waits for them.
+        record: Which record each sequence belongs to, ``[sequences]`` int64.
+        targets: What is to be predicted, by the name of the loss term.
+    """
+
+    vocabulary: str
+    ids: Tensor
+    segment_ids: Tensor
+    positions: Tensor
+    cu_seqlens: Tensor
+    lengths: tuple[int, ...]
+    record: Tensor
+    targets: dict[str, Target] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        vocabulary: str,
+        ids: np.ndarray,
+        segment_ids: np.ndarray,
+        lengths: np.ndarray,
+        record: np.ndarray,
+        targets: dict[str, Target],
+    ) -> PackedBatch:
+        """A batch from numpy arrays: ``ids`` and ``segment_ids`` ``[tokens]``, the others ``[sequences]``."""
+        boundaries = np.concatenate([[0], np.cumsum(lengths)])
+        positions = np.arange(len(ids)) - np.repeat(boundaries[:-1], lengths)
+        return cls(
+            vocabulary,
+            torch.from_numpy(np.ascontiguousarray(ids, np.int64)),
+            torch.from_numpy(np.ascontiguousarray(segment_ids, np.int64)),
+            torch.from_numpy(positions),
+            torch.from_numpy(boundaries.astype(np.int32)),
+            tuple(lengths.tolist()),
+            torch.from_numpy(np.asarray(record, np.int64)),
+            targets,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens in the stream."""
+        return len(self.ids)
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Runs of neighbouring sequences of equal length, as ``(count, length)`` in stream order."""
+        return [(len(list(group)), length) for length, group in groupby(self.lengths)]
+
+    def to(self, device: torch.device) -> PackedBatch:
+        """The same batch on a device; copies do not wait where the memory is pinned."""
+        ids, segment_ids, positions, cu_seqlens, record = (
+            t.to(device, non_blocking=True)
+            for t in (self.ids, self.segment_ids, self.positions, self.cu_seqlens, self.record)
+        )
+        targets = {name: target.to(device) for name, target in self.targets.items()}
+        return PackedBatch(
+            self.vocabulary, ids, segment_ids, positions, cu_seqlens, self.lengths, record, targets
+        )
+
+
+def pack(vocabulary: str, sequences: Sequence[np.ndarray]) -> PackedBatch:
+    """Packs sequences of token ids, each ``[length]``, into one stream in the order given.
+
+    >>> batch = pack("text", [np.array([2, 7, 3]), np.array([2, 8, 9, 3])])
+    >>> batch.positions.tolist(), batch.cu_seqlens.tolist()
+    ([0, 1, 2, 0, 1, 2, 3], [0, 3, 7])
+    """
+    lengths = np.fromiter((len(sequence) for sequence in sequences), np.int64, len(sequences))
+    ids = np.concatenate(sequences) if len(sequences) else np.zeros(0, np.int64)
+    return PackedBatch.of(vocabulary, ids, np.zeros_like(ids), lengths, np.arange(len(lengths)), {})
+
+
+def split(batch: PackedBatch, micro_tokens: int) -> list[PackedBatch]:
+    """Cuts a batch between sequences into pieces of at most ``micro_tokens`` tokens (or of one longer sequence).
+
+    >>> batch = pack("text", [np.arange(3), np.arange(4), np.arange(5)])
+    >>> [piece.lengths for piece in split(batch, 8)]
+    [(3, 4), (5,)]
+    """
+    pieces, first = [], 0
+    while first < len(batch.lengths):
+        last, tokens = first + 1, batch.lengths[first]
+        while last < len(batch.lengths) and tokens + batch.lengths[last] <= micro_tokens:
+            tokens += batch.lengths[last]
+            last += 1
+        pieces.append(_piece(batch, first, last))
+        first = last
+    return pieces
+
+
+def _piece(batch: PackedBatch, first: int, last: int) -> PackedBatch:
+    start, stop = int(batch.cu_seqlens[first]), int(batch.cu_seqlens[last])
+    targets = {}
+    for name, target in batch.targets.items():
+        low, high = (first, last) if target.of_sequences else (start, stop)
+        chosen = slice(*torch.searchsorted(target.index, torch.tensor([low, high])).tolist())
+        symbols = None if target.symbols is None else target.symbols[chosen]
+        targets[name] = Target(
+            target.index[chosen] - low, target.labels[chosen], symbols, target.of_sequences
+        )
+    return PackedBatch(
+        batch.vocabulary,
+        batch.ids[start:stop],
+        batch.segment_ids[start:stop],
+        batch.positions[start:stop],
+        batch.cu_seqlens[first : last + 1] - start,
+        batch.lengths[first:last],
+        batch.record[first:last],
+        targets,
+    )

@@ -1,0 +1,157 @@
+"""Which stretch of which document the sequences of a step are drawn from."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from seqbert.data.corpus import Corpus, Split
+from seqbert.data.sampling import EpochOrder, Mixture, below, stream
+from seqbert.data.windows import Windows
+from seqbert.domain import Balance
+
+EXTRA = 2**32
+"""Places from here on are not part of an epoch's order: they fill a step up to its budget."""
+
+
+@dataclasses.dataclass(slots=True)
+class Stretches:
+    """Windows to build sequences from.
+
+    Attributes:
+        document: Number of the document within the split, ``[sequences]``.
+        start: First token within the document, ``[sequences]``.
+        stop: One past the last token, ``[sequences]``.
+        step: The step that each belongs to, ``[sequences]``.
+        place: Place in the step's global batch, ``[sequences]``; with the step it keys every further draw.
+    """
+
+    document: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+    step: np.ndarray
+    place: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    def __getitem__(self, chosen: Any) -> Stretches:
+        columns = (getattr(self, field.name)[chosen] for field in dataclasses.fields(self))
+        return Stretches(*columns)
+
+
+class Plan:
+    """The order in which the windows of one split are visited: a function of seed, step and place.
+
+    Step ``s`` takes the sequences ``s * n`` to ``s * n + n - 1`` of an endless walk through epochs (``n`` is
+    :attr:`sequences_per_step`), so that each window is visited once an epoch, and then draws more at random until
+    the step's token budget is full. Documents of several groups are mixed by smoothed share.
+    """
+
+    def __init__(self, split: Split, size: int, seed: int, balance: Balance | None = None) -> None:
+        self._seed = seed
+        self._members: list[np.ndarray] | None = None
+        self.sequences_per_step = 1
+        if balance is None:
+            self._windows = [Windows(split.tokens, size)]
+            shares = [1.0]
+        else:
+            groups = np.unique(split.group)
+            self._members = [np.flatnonzero(split.group == group) for group in groups]
+            self._windows = [Windows(split.tokens[members], size) for members in self._members]
+            shares = [float(split.tokens[members].sum()) ** balance.exponent for members in self._members]
+        self._mixture = Mixture(shares, seed)
+        self._orders = [EpochOrder(windows.total, seed + i) for i, windows in enumerate(self._windows)]
+
+    @classmethod
+    def of(cls, corpus: Corpus, split: Split, size: int, seed: int) -> Plan:
+        """The plan for a corpus, with the balance that its domain asks for."""
+        balance = corpus.manifest["balance"]
+        return cls(split, size, seed, None if balance is None else Balance(**balance))
+
+    @property
+    def total(self) -> int:
+        """Windows in an epoch."""
+        return sum(windows.total for windows in self._windows)
+
+    def step(self, step: int, extra: int) -> Stretches:
+        """The sequences of a step: those of the epoch's order, then ``extra`` ones drawn at random."""
+        count = self.sequences_per_step
+        groups, numbers = self._mixture(step * count + np.arange(count))
+        epochs = np.empty_like(numbers)
+        for group in np.unique(groups):
+            chosen = groups == group
+            epochs[chosen], numbers[chosen] = self._orders[group](numbers[chosen])
+        place = np.arange(count)
+        if extra:
+            more = EXTRA + np.arange(extra)
+            more_groups, _ = self._mixture(step * extra + np.arange(extra))
+            totals = np.array([windows.total for windows in self._windows])
+            more_numbers = below(totals[more_groups], self._seed, stream("extra"), step, more)
+            groups, numbers = np.append(groups, more_groups), np.append(numbers, more_numbers)
+            epochs, place = np.append(epochs, np.full(extra, EXTRA + step)), np.append(place, more)
+        return self._locate(groups, numbers, epochs, np.full(len(place), step), place)
+
+    def sequential(self, most: int) -> Stretches:
+        """At most ``most`` windows, spread evenly over the split, always the same: for validation."""
+        totals = np.array([windows.total for windows in self._windows])
+        total = int(totals.sum())
+        chosen = np.unique(np.linspace(0, total - 1, min(most, total)).round().astype(np.int64))
+        ends = np.cumsum(totals)
+        groups = np.searchsorted(ends, chosen, side="right")
+        numbers = chosen - (ends - totals)[groups]
+        zeros = np.zeros_like(numbers)
+        return self._locate(groups, numbers, zeros, zeros, chosen)
+
+    def _locate(
+        self, groups: np.ndarray, numbers: np.ndarray, epochs: np.ndarray, step: np.ndarray, place: np.ndarray
+    ) -> Stretches:
+        document, start, stop = (np.empty_like(numbers) for _ in range(3))
+        for group in np.unique(groups):
+            chosen = groups == group
+            found = self._windows[group].locate(numbers[chosen], epochs[chosen], self._seed)
+            document[chosen], start[chosen], stop[chosen] = found
+            if self._members is not None:
+                document[chosen] = self._members[group][document[chosen]]
+        return Stretches(document, start, stop, step, place)
+
+
+@dataclasses.dataclass(slots=True)
+class Source:
+    """One part of a corpus as an objective draws from it.
+
+    Attributes:
+        corpus: The corpus.
+        split: Its training or validation part.
+        plan: The order in which its windows are visited.
+        seed: Keys every draw.
+        max_length: Most tokens of a sequence, special tokens included.
+        tokens_per_step: Token budget of this vocabulary in a step.
+        extra: Sequences drawn at random to fill a step.
+    """
+
+    corpus: Corpus
+    split: Split
+    plan: Plan
+    seed: int
+    max_length: int
+    tokens_per_step: int
+    extra: int = 0
+
+    @property
+    def vocabulary(self) -> str:
+        """Name of the vocabulary."""
+        return self.corpus.domain
+
+    def fill(self, lengths: np.ndarray) -> None:
+        """Sets how many sequences a step takes, given the lengths of a sample of them, ``[sample]``.
+
+        From the epoch's order a little fewer than fit, so that a step of long sequences seldom leaves one out;
+        random ones fill the rest, enough of them for a step of short sequences.
+        """
+        fitting = self.tokens_per_step / float(lengths.mean())
+        self.plan.sequences_per_step = max(1, int(0.97 * fitting))
+        spread = 4.0 * float(lengths.std() / lengths.mean()) * fitting**0.5
+        self.extra = int(0.03 * fitting + spread) + 2

@@ -1,0 +1,143 @@
+"""Which sequence stands where: counter-based randomness, so that a batch is a function of (seed, step).
+
+Nothing here has a state. A draw is a hash of a seed and of counters (step, place in the global batch, token), so it
+does not depend on what was drawn before, on the number of workers, or on how a batch is cut into pieces.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+
+Counter: TypeAlias = int | np.ndarray
+
+BLOCK = 2**16
+"""Sequences in a block: blocks are permuted over an epoch, sequences within a block."""
+
+PERIOD = 4096
+"""Sequences over which groups are mixed in exact proportion."""
+
+
+def stream(name: str) -> int:
+    """A counter that stands for a name, so that different uses of one seed draw different numbers."""
+    return zlib.crc32(name.encode())
+
+
+def counter_hash(seed: int, *counters: Counter) -> np.ndarray:
+    """64 random bits for each combination of counters, which are broadcast against each other.
+
+    Each word goes through the finalizer of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom
+    number generators", figure 16).
+    """
+    state = _mix(np.asarray(seed, np.uint64))
+    for counter in counters:
+        words = np.asarray(counter).astype(np.uint64)
+        with np.errstate(over="ignore"):
+            state = _mix(state * np.uint64(0x9E3779B97F4A7C15) + words)
+    return np.asarray(state)
+
+
+def uniform(seed: int, *counters: Counter) -> np.ndarray:
+    """Uniform draws from [0, 1), one for each combination of counters.
+
+    >>> bool(uniform(0, 1, 2) == uniform(0, 1, 2)), bool(uniform(0, 1, 2) == uniform(0, 2, 1))
+    (True, False)
+    """
+    return (counter_hash(seed, *counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def below(limit: Counter, seed: int, *counters: Counter) -> np.ndarray:
+    """Uniform draws of whole numbers from 0 to ``limit - 1``."""
+    return (uniform(seed, *counters) * limit).astype(np.int64)
+
+
+def _mix(word: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        word = word + np.uint64(0x9E3779B97F4A7C15)
+        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(word ^ (word >> np.uint64(31)))
+
+
+class EpochOrder:
+    """The order of ``total`` sequences in every epoch: blocks are permuted, and sequences within each block.
+
+    Only the permutation of the blocks and of the block in use is held in memory.
+    """
+
+    def __init__(self, total: int, seed: int) -> None:
+        self.total = total
+        self.seed = seed
+
+    def __call__(self, counters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Epoch and sequence number of each counter, both like ``counters`` (int64)."""
+        epochs, places = np.divmod(counters, self.total)
+        sequences = np.empty_like(places)
+        for epoch in np.unique(epochs):
+            blocks, starts = _block_order(self.total, self.seed, int(epoch))
+            chosen = np.flatnonzero(epochs == epoch)
+            slots = np.searchsorted(starts, places[chosen], side="right") - 1
+            for slot in np.unique(slots):
+                members = chosen[slots == slot]
+                block = int(blocks[slot])
+                inside = _inside_block(self.total, self.seed, int(epoch), block)
+                sequences[members] = block * BLOCK + inside[places[members] - starts[slot]]
+        return epochs, sequences
+
+
+def _permutation(size: int, *key: int) -> np.ndarray:
+    return np.random.Generator(np.random.Philox(key=counter_hash(key[0], *key[1:]))).permutation(size)
+
+
+@lru_cache(maxsize=8)
+def _block_order(total: int, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    """The blocks in this epoch's order, and the place at which each of them begins."""
+    count = -(-total // BLOCK)
+    blocks = _permutation(count, seed, stream("blocks"), epoch)
+    sizes = np.where(blocks == count - 1, total - (count - 1) * BLOCK, BLOCK)
+    return blocks, np.concatenate([[0], np.cumsum(sizes)[:-1]])
+
+
+@lru_cache(maxsize=32)
+def _inside_block(total: int, seed: int, epoch: int, block: int) -> np.ndarray:
+    size = min(BLOCK, total - block * BLOCK)
+    return _permutation(size, seed, stream("inside a block"), epoch, block)
+
+
+class Mixture:
+    """Interleaves groups in fixed proportion: which group the n-th sequence is from, and its number within it.
+
+    Every :data:`PERIOD` sequences hold each group as often as its share says, in an order of their own.
+    """
+
+    def __init__(self, shares: Sequence[float], seed: int) -> None:
+        exact = np.asarray(shares, np.float64) / np.sum(shares) * PERIOD
+        self.counts = np.maximum(np.floor(exact).astype(np.int64), 1)  # the smallest group is drawn too
+        while (missing := PERIOD - int(self.counts.sum())) != 0:
+            furthest = np.argsort(np.sign(missing) * (self.counts - exact), kind="stable")
+            self.counts[furthest[: abs(missing)]] += np.sign(missing)
+        self.seed = seed
+
+    def __call__(self, counters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Group, and number within the group, of each counter."""
+        periods, slots = np.divmod(counters, PERIOD)
+        groups, numbers = np.empty_like(slots), np.empty_like(slots)
+        for period in np.unique(periods):
+            chosen = periods == period
+            order, rank = _period_order(tuple(self.counts.tolist()), self.seed, int(period))
+            groups[chosen] = order[slots[chosen]]
+            numbers[chosen] = period * self.counts[groups[chosen]] + rank[slots[chosen]]
+        return groups, numbers
+
+
+@lru_cache(maxsize=32)
+def _period_order(counts: tuple[int, ...], seed: int, period: int) -> tuple[np.ndarray, np.ndarray]:
+    order = np.repeat(np.arange(len(counts)), counts)[_permutation(PERIOD, seed, stream("mixture"), period)]
+    rank = np.empty(PERIOD, np.int64)
+    for group, count in enumerate(counts):
+        rank[order == group] = np.arange(count)
+    return order, rank

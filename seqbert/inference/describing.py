@@ -1,0 +1,48 @@
+"""``seqbert describe`` for whatever a user names: a preset, a config, or a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from seqbert.analysis.parameters import Description, describe
+from seqbert.errors import ConfigError
+from seqbert.models import hub
+from seqbert.models.config import PRESETS, ModelConfig
+from seqbert.training.pretrain import PretrainConfig, load_config
+from seqbert.training.run_folder import RunFolder, domains_of, open_run
+
+PUBLISHED_VOCABULARY = 30522
+"""Entries of the vocabulary of bert-base-uncased, for what has none of its own."""
+
+
+def describe_any(what: str, vocab_size: int | None = None, length: int = 128) -> dict[str, Description]:
+    """Descriptions by name: of the preset, or of each domain of a config or a run.
+
+    Raises:
+        ConfigError: if ``what`` is none of the three.
+    """
+    if what in PRESETS:
+        return {what: describe(PRESETS[what], vocab_size or PUBLISHED_VOCABULARY, length=length)}
+    if RunFolder(Path(what)).exists():
+        return {name: _of_run(what, name, vocab_size, length) for name in domains_of(what) or [None]}
+    try:
+        config = load_config(what, ["--output", "unused"])
+    except ConfigError as error:
+        if Path(what).exists():
+            raise
+        raise ConfigError(f"{error} Presets are: {', '.join(PRESETS)}.") from error
+    return {name: _of_config(config, name, vocab_size, length) for name in config.domains}
+
+
+def _of_run(run: str, domain: str | None, vocab_size: int | None, length: int) -> Description:
+    checkpoint = hub.read_checkpoint(open_run(run, domain).folder)
+    return describe(checkpoint.config, vocab_size or checkpoint.vocab_size, checkpoint.heads, length=length)
+
+
+def _of_config(config: PretrainConfig, domain: str, vocab_size: int | None, length: int) -> Description:
+    section = config.domains[domain]
+    objective = section.objective or config.objective
+    heads = {"masked_lm"} if objective.pair == "none" else {"masked_lm", "pair"}
+    model: ModelConfig = config.model
+    size = vocab_size or section.vocab_size or PUBLISHED_VOCABULARY
+    return describe(model.resolve(), size, heads, length=length)

@@ -1,0 +1,82 @@
+"""``seqbert import`` and ``seqbert export``: Hugging Face folders in and out, from disk to disk."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import yaml
+
+from seqbert import registry
+from seqbert.errors import CheckpointError, ConfigError
+from seqbert.models import hub
+from seqbert.models.hub_tokenizer import load_tokenizer
+from seqbert.models.model import Model
+from seqbert.training.run_folder import RunFolder, open_run, write_json
+
+
+def import_checkpoint(
+    source: str | Path, output: str | Path, *, domain: str | None = None, overwrite: bool = False
+) -> hub.LoadReport:
+    """Makes a run of a Hugging Face checkpoint, for ``init`` and for the commands that take a run.
+
+    Args:
+        source: The checkpoint's folder.
+        output: The run's folder.
+        domain: What its sequences are; without it, the other commands ask for it.
+        overwrite: Replace a run that ``output`` holds.
+
+    Returns:
+        What became of the weights; it is written to ``import.json`` too.
+
+    Raises:
+        CheckpointError: if the checkpoint is damaged, or of a kind that is not supported.
+    """
+    if domain is not None:
+        registry.load(domain)
+    checkpoint = hub.read_checkpoint(source)
+    name = domain or "imported"
+    model = Model(checkpoint.config, {name: checkpoint.vocab_size}, {name: checkpoint.heads})
+    report = hub.load_into(model, name, checkpoint)
+    tokenizer = load_tokenizer(source)
+    run = RunFolder(Path(output))
+    run.prepare(overwrite, resume=False)
+    run.tokenizer(name).parent.mkdir(parents=True)
+    tokenizer.save(str(run.tokenizer(name)))
+    length = checkpoint.config.max_position_embeddings
+    hub.save(model, name, run.path / "model", run.tokenizer(name), length)
+    write_json(
+        run.path / "import.json",
+        {
+            "source": str(source),
+            "loaded": report.loaded,
+            "not_used": report.left_over,
+            "ignored": report.ignored,
+        },
+    )
+    domains = {} if domain is None else {domain: {"options": None}}
+    tree = {"output": str(output), "init": str(source), "domains": domains}
+    run.config.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+    return report
+
+
+def export(
+    run: str | Path, output: str | Path, *, domain: str | None = None, overwrite: bool = False
+) -> Path:
+    """Writes the model of a run as a Hugging Face folder that ``transformers`` loads with no missing keys.
+
+    Raises:
+        CheckpointError: if the run has no model, or several and ``domain`` does not say which.
+        ConfigError: if ``output`` holds files and ``overwrite`` is not set.
+    """
+    found = open_run(run, domain)
+    target = Path(output)
+    if target.is_dir() and any(target.iterdir()) and not overwrite:
+        raise ConfigError(f'The folder "{target}" holds files already. Replace them with --overwrite.')
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for file in sorted(found.folder.iterdir()):
+            shutil.copyfile(file, target / file.name)
+    except OSError as error:
+        raise CheckpointError(f'"{target}" cannot be written: {error.strerror or error}.') from error
+    return target

@@ -1,0 +1,559 @@
+"""Hugging Face checkpoints, from disk and to disk.
+
+Only data is read: JSON and safetensors, never a pickle, and of config.json only the keys that this module
+knows. A checkpoint serves one vocabulary; its tensors are held under our parameters' names with ``*`` in the
+vocabulary's place, so that it can be put under any name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from seqbert.errors import CheckpointError, ConfigError
+from seqbert.models.config import EncoderConfig
+from seqbert.models.hub_tokenizer import (
+    BERT_SPECIAL_TOKENS,
+    check_vocabulary,
+    load_tokenizer,
+    read_json,
+    read_tokenizer,
+    save_tokenizer,
+    tokenizer_file,
+    write_json,
+)
+from seqbert.models.model import Model, draw
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+MODEL_TYPES = ("bert",)
+"""Values of ``model_type`` in config.json that can be read."""
+
+NAMES = {
+    "encoder.embeddings.*.word": "bert.embeddings.word_embeddings",
+    "encoder.embeddings.*.position": "bert.embeddings.position_embeddings",
+    "encoder.embeddings.*.segment": "bert.embeddings.token_type_embeddings",
+    "encoder.embeddings.*.norm": "bert.embeddings.LayerNorm",
+    "encoder.blocks.#.attention.query": "bert.encoder.layer.#.attention.self.query",
+    "encoder.blocks.#.attention.key": "bert.encoder.layer.#.attention.self.key",
+    "encoder.blocks.#.attention.value": "bert.encoder.layer.#.attention.self.value",
+    "encoder.blocks.#.attention.output": "bert.encoder.layer.#.attention.output.dense",
+    "encoder.blocks.#.attention_norm": "bert.encoder.layer.#.attention.output.LayerNorm",
+    "encoder.blocks.#.feed_forward.intermediate": "bert.encoder.layer.#.intermediate.dense",
+    "encoder.blocks.#.feed_forward.output": "bert.encoder.layer.#.output.dense",
+    "encoder.blocks.#.feed_forward_norm": "bert.encoder.layer.#.output.LayerNorm",
+    "heads.*.masked_lm.dense": "cls.predictions.transform.dense",
+    "heads.*.masked_lm.norm": "cls.predictions.transform.LayerNorm",
+    "heads.*.masked_lm": "cls.predictions",
+    "heads.*.pair.pooler": "bert.pooler.dense",
+    "heads.*.pair.classifier": "cls.seq_relationship",
+}
+"""Our modules and Hugging Face's; ``*`` is the vocabulary and ``#`` the number of a block."""
+
+_OURS = {theirs: ours for ours, theirs in NAMES.items()}
+
+_SHAPING_KEYS = {
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_position_embeddings": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "hidden_dropout_prob": "dropout",
+    "layer_norm_eps": "layer_norm_eps",
+    "initializer_range": "initializer_range",
+    "hidden_act": "hidden_act",
+    "is_decoder": "causal",
+}
+"""Keys of config.json that become fields of :class:`EncoderConfig`."""
+
+_REQUIRED_KEYS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+)
+
+_REFUSED_VALUES = {
+    "position_embedding_type": ("absolute", None),
+    "add_cross_attention": (False, None),
+    "quantization_config": (None,),
+}
+"""Keys of config.json that change what the weights mean, and the values that can be served."""
+
+_HARMLESS_KEYS = frozenset(
+    (
+        "model_type",
+        "architectures",
+        "attention_probs_dropout_prob",
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "sep_token_id",
+        "cls_token_id",
+        "tie_word_embeddings",
+        "use_cache",
+        "transformers_version",
+        "dtype",
+        "torch_dtype",
+        "_name_or_path",
+        "gradient_checkpointing",
+        "classifier_dropout",
+        "id2label",
+        "label2id",
+        "output_past",
+        "directionality",
+        "pooler_fc_size",
+        "pooler_num_attention_heads",
+        "pooler_num_fc_layers",
+        "pooler_size_per_head",
+        "pooler_type",
+        "finetuning_task",
+        "problem_type",
+        "output_attentions",
+        "output_hidden_states",
+        "return_dict",
+        "cross_attention_hidden_size",
+        "chunk_size_feed_forward",
+        "is_encoder_decoder",
+    )
+)
+"""Keys of config.json that do not bear on hidden states and are passed over without a note."""
+
+
+@dataclasses.dataclass(slots=True)
+class Checkpoint:
+    """What a Hugging Face folder holds.
+
+    Attributes:
+        folder: Where it lies.
+        config: The encoder's shape.
+        vocab_size: Number of word embeddings.
+        architecture: What config.json calls the model; empty where it does not say.
+        tensors: Weights by our names, with ``*`` where the vocabulary's name goes.
+        tokenizer: The file :func:`load_tokenizer` would read; None where there is none.
+        left_over: Tensors that no part of ours takes, by the names they have in the file.
+        ignored: Tensors and keys that were passed over because they carry nothing, with the reason.
+    """
+
+    folder: Path
+    config: EncoderConfig
+    vocab_size: int
+    architecture: str
+    tensors: dict[str, Tensor]
+    tokenizer: Path | None
+    left_over: list[str]
+    ignored: list[str]
+
+    @property
+    def heads(self) -> set[str]:
+        """The kinds of heads that the checkpoint has weights for: for ``Model(..., heads={name: this})``."""
+        return {name.split(".")[2] for name in self.tensors if name.startswith("heads.")}
+
+
+@dataclasses.dataclass(slots=True)
+class LoadReport:
+    """What became of a checkpoint's weights and of a model's.
+
+    Attributes:
+        loaded: The model's parameters that were set, by name.
+        newly_initialised: Parameters that the checkpoint has nothing for; they stay as they were.
+        left_over: Tensors of the checkpoint that the model has no place for, by the names in its file.
+        ignored: What carried nothing, with the reason.
+    """
+
+    loaded: list[str]
+    newly_initialised: list[str]
+    left_over: list[str]
+    ignored: list[str]
+
+
+def read_checkpoint(folder: str | Path) -> Checkpoint:
+    """Reads a folder that ``save_pretrained`` or :func:`save` wrote: config.json and safetensors.
+
+    Raises:
+        CheckpointError: A file is missing or damaged, the model is of a kind that is not supported, a weight
+            of the encoder is missing, or the weights do not fit config.json.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"{folder} is not a folder; a Hugging Face checkpoint is one, with a config.json"
+        )
+    settings = read_json(folder / "config.json")
+    config, vocab_size, ignored = _read_config(folder / "config.json", settings)
+    tensors: dict[str, Tensor] = {}
+    left_over: list[str] = []
+    twins: dict[str, Tensor] = {}
+    for name, tensor in _read_tensors(folder):
+        standard = _standard_name(name)
+        if standard.endswith("embeddings.position_ids"):
+            ignored.append(f"{name}: the numbers 0, 1, 2, ... that old versions saved")
+        elif standard in ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"):
+            twins[standard] = tensor
+        elif (ours := _our_name(standard)) is None or ours in tensors:
+            left_over.append(name)
+        elif not tensor.is_floating_point():
+            raise CheckpointError(
+                f"{folder}: the weight {name} holds {tensor.dtype}; only floating-point weights can be read, "
+                "so convert the checkpoint back from its quantised form first"
+            )
+        else:
+            tensors[ours] = tensor
+    _settle_twins(twins, tensors, left_over, ignored)
+    _check_encoder(folder, config, vocab_size, tensors)
+    tokenizer = tokenizer_file(folder)
+    if tokenizer is not None:
+        check_vocabulary(tokenizer, load_tokenizer(folder), vocab_size)
+    architectures = settings.get("architectures")
+    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    return Checkpoint(folder, config, vocab_size, architecture, tensors, tokenizer, left_over, ignored)
+
+
+@torch.no_grad()
+def load_into(model: Model, vocabulary: str, checkpoint: Checkpoint, blocks: bool = True) -> LoadReport:
+    """Puts a checkpoint's weights into the embeddings, heads and blocks that serve one vocabulary.
+
+    Args:
+        model: Takes the weights; call its ``initialise`` before, for the parameters that the checkpoint
+            lacks.
+        vocabulary: Which of the model's vocabularies the checkpoint is for.
+        checkpoint: From :func:`read_checkpoint`.
+        blocks: Whether to set the shared blocks too; False for the second vocabulary of a joint model.
+
+    Raises:
+        CheckpointError: The model has another shape or another vocabulary size; nothing is loaded then.
+    """
+    _check_same_shape(model, vocabulary, checkpoint, blocks)
+    report = LoadReport([], [], list(checkpoint.left_over), list(checkpoint.ignored))
+    unused = set(checkpoint.tensors)
+    for name, parameter in model.named_parameters():
+        general = _general_name(name, vocabulary)
+        if general is None or (not blocks and general.startswith("encoder.blocks.")):
+            continue
+        if general in checkpoint.tensors:
+            parameter.copy_(checkpoint.tensors[general])
+            report.loaded.append(name)
+            unused.discard(general)
+        else:
+            report.newly_initialised.append(name)
+    if not blocks:
+        unused = {general for general in unused if not general.startswith("encoder.blocks.")}
+        report.ignored.append("encoder blocks: the model's own are kept")
+    report.left_over += [_their_name(general) for general in checkpoint.tensors if general in unused]
+    return report
+
+
+def save(
+    model: Model, vocabulary: str, folder: str | Path, tokenizer_json: str | Path, max_length: int
+) -> None:
+    """Writes one vocabulary's embeddings and heads with the shared blocks, for us and for ``transformers``.
+
+    The folder gets config.json, model.safetensors, tokenizer.json and tokenizer_config.json. The decoder that
+    is tied to the word embeddings is written once. Where tokenizer.json adds no [CLS] and [SEP] by itself,
+    the copy does.
+
+    Args:
+        model: Holds the weights.
+        vocabulary: Which vocabulary to write.
+        folder: Made if it is not there.
+        tokenizer_json: The file that the vocabulary's tokenizer is saved in.
+        max_length: Longest sequence the model was trained on; tokenizers cut longer ones.
+
+    Raises:
+        CheckpointError: The tokenizer cannot be read, or has ids beyond the word embeddings.
+    """
+    folder = Path(folder)
+    tokenizer = read_tokenizer(Path(tokenizer_json))
+    check_vocabulary(Path(tokenizer_json), tokenizer, model.vocabularies[vocabulary])
+    architecture = _architecture(model, vocabulary)
+    tensors = {}
+    for name, parameter in model.named_parameters():
+        if general := _general_name(name, vocabulary):
+            theirs = _their_name(general)
+            theirs = theirs.removeprefix("bert.") if architecture == "BertModel" else theirs
+            tensors[theirs] = parameter.detach().cpu().contiguous()
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    write_json(folder / "config.json", _settings(model, vocabulary, architecture, tokenizer))
+    save_tokenizer(tokenizer, folder, min(max_length, model.config.max_position_embeddings))
+
+
+@torch.no_grad()
+def resize(model: Model, vocabulary: str, size: int, seed: int) -> None:
+    """Makes room for tokens that were added to a vocabulary: old rows stay bit for bit, new ones are drawn.
+
+    The word embeddings' new rows are normal with deviation ``initializer_range``, those of the masked LM's
+    bias are 0. Parameters are replaced, so make the optimizer afterwards.
+
+    Raises:
+        CheckpointError: ``size`` is smaller than the vocabulary, which would drop tokens.
+    """
+    word = model.word_embedding(vocabulary)
+    old = word.num_embeddings
+    if size < old:
+        raise CheckpointError(
+            f'the vocabulary "{vocabulary}" has {old} tokens and cannot be cut to {size}: the weights of the '
+            "tokens beyond would be lost. Use the tokenizer that the weights were trained with"
+        )
+    shape = torch.Size((size - old, word.embedding_dim))
+    rows = draw(shape, model.config.initializer_range, seed, f"resize {old} {size}").to(word.weight)
+    word.weight = nn.Parameter(torch.cat([word.weight, rows]))
+    word.num_embeddings = size
+    heads: Any = model.heads[vocabulary]
+    if "masked_lm" in heads:
+        bias = heads["masked_lm"].bias
+        heads["masked_lm"].bias = nn.Parameter(torch.cat([bias, bias.new_zeros(size - old)]))
+
+
+# Names
+
+
+def _standard_name(name: str) -> str:
+    """A tensor's name as today's ``transformers`` spells it within a model that has heads."""
+    if name.startswith(("embeddings.", "encoder.", "pooler.")):
+        name = f"bert.{name}"
+    return re.sub(
+        r"LayerNorm\.(gamma|beta)$",
+        lambda old: f"LayerNorm.{'weight' if old[1] == 'gamma' else 'bias'}",
+        name,
+    )
+
+
+def _our_name(standard: str) -> str | None:
+    module, _, parameter = standard.rpartition(".")
+    number = re.search(r"(?<=\.layer\.)\d+(?=\.)", module)
+    ours = _OURS.get(re.sub(r"(?<=\.layer\.)\d+(?=\.)", "#", module))
+    if ours is None or parameter not in ("weight", "bias"):
+        return None
+    return f"{ours.replace('#', number[0]) if number else ours}.{parameter}"
+
+
+def _their_name(general: str) -> str:
+    module, _, parameter = general.rpartition(".")
+    number = re.search(r"(?<=\.blocks\.)\d+(?=\.)", module)
+    theirs = NAMES[re.sub(r"(?<=\.blocks\.)\d+(?=\.)", "#", module)]
+    return f"{theirs.replace('#', number[0]) if number else theirs}.{parameter}"
+
+
+def _general_name(name: str, vocabulary: str) -> str | None:
+    """A parameter's name with ``*`` for its vocabulary; None where it belongs to another one."""
+    parts = name.split(".")
+    if parts[:2] == ["encoder", "blocks"]:
+        return name
+    place = 1 if parts[0] == "heads" else 2
+    if parts[place] != vocabulary:
+        return None
+    parts[place] = "*"
+    return ".".join(parts)
+
+
+# Reading
+
+
+def _read_config(path: Path, settings: dict[str, Any]) -> tuple[EncoderConfig, int, list[str]]:
+    model_type = settings.get("model_type", "bert")  # Google's own files do not say
+    if model_type not in MODEL_TYPES:
+        raise CheckpointError(
+            f'{path}: models of type "{model_type}" are not supported; supported are {", ".join(MODEL_TYPES)}'
+        )
+    for key, served in _REFUSED_VALUES.items():
+        if settings.get(key) not in served:
+            raise CheckpointError(f"{path}: {key} is {settings[key]!r}, which is not supported")
+    missing = [key for key in _REQUIRED_KEYS if key not in settings]
+    if missing:
+        raise CheckpointError(f"{path} lacks {', '.join(missing)}: it does not describe a BERT encoder")
+    vocab_size = settings["vocab_size"]
+    if isinstance(vocab_size, bool) or not isinstance(vocab_size, int) or vocab_size < 1:
+        raise CheckpointError(
+            f"{path}: vocab_size is {vocab_size!r}; it must be a whole number of at least 1"
+        )
+    fields = {field: settings[key] for key, field in _SHAPING_KEYS.items() if key in settings}
+    try:
+        config = EncoderConfig(**fields)
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    ignored = []
+    attention_dropout = settings.get("attention_probs_dropout_prob", config.dropout)
+    if attention_dropout != config.dropout:
+        ignored.append(
+            f"config.json: attention_probs_dropout_prob {attention_dropout}; there is one dropout, and it is "
+            f"hidden_dropout_prob {config.dropout}"
+        )
+    unread = settings.keys() - _SHAPING_KEYS.keys() - _REFUSED_VALUES.keys() - _HARMLESS_KEYS - {"vocab_size"}
+    if unread:
+        ignored.append(
+            f"config.json: {', '.join(sorted(unread))}; config.json is read as data, for known keys only"
+        )
+    return config, vocab_size, ignored
+
+
+def _read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    for path in _weight_files(folder):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 - safe_open is no mapping
+                    yield name, file.get_tensor(name)
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"{folder / 'model.safetensors.index.json'} names {path.name}, which is not there; fetch it"
+            ) from None
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"{path} is not readable as safetensors ({error}); it may be cut short, so fetch it again"
+            ) from error
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    whole = folder / "model.safetensors"
+    if whole.is_file():
+        return [whole]
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise CheckpointError(f"{index} has no weight_map, so the files of weights are not known")
+        shards = sorted({str(name) for name in weight_map.values()})
+        for name in shards:
+            if Path(name).name != name:
+                raise CheckpointError(
+                    f'{index} names "{name}"; a file of weights must lie in the same folder'
+                )
+        return [folder / name for name in shards]
+    pickles = sorted(
+        path.name for pattern in ("*.bin", "*.ckpt", "*.h5", "*.pt") for path in folder.glob(pattern)
+    )
+    if pickles:
+        raise CheckpointError(
+            f"{folder} holds its weights as {pickles[0]} and not as model.safetensors. Such a file can run "
+            "code when it is opened, so it is not read. If you trust where it comes from, convert it once "
+            "with transformers: AutoModelForPreTraining.from_pretrained('OLD').save_pretrained('NEW')"
+        )
+    raise CheckpointError(f"{folder} holds no weights: there is no model.safetensors")
+
+
+def _settle_twins(
+    twins: dict[str, Tensor], tensors: dict[str, Tensor], left_over: list[str], ignored: list[str]
+) -> None:
+    """Decides about the decoder's copies of the word embeddings and of the masked LM's bias."""
+    weight = twins.get("cls.predictions.decoder.weight")
+    word = tensors.get("encoder.embeddings.*.word.weight")
+    if weight is not None and word is not None and not torch.equal(weight, word):
+        # An untied decoder is a function that ours cannot express, and without it the head means nothing.
+        head = [name for name in tensors if name.startswith("heads.*.masked_lm.")]
+        left_over += [*twins, *(_their_name(name) for name in head)]
+        ignored.append(
+            "cls.predictions: its decoder is not tied to the word embeddings, so the head is left out"
+        )
+        for name in head:
+            del tensors[name]
+        return
+    if weight is not None:
+        ignored.append("cls.predictions.decoder.weight: a copy of the word embeddings, to which it is tied")
+    bias = twins.get("cls.predictions.decoder.bias")
+    if bias is not None:
+        kept = tensors.setdefault("heads.*.masked_lm.bias", bias)
+        if kept is not bias and torch.equal(kept, bias):
+            ignored.append(
+                "cls.predictions.decoder.bias: a copy of cls.predictions.bias, to which it is tied"
+            )
+        elif kept is not bias:
+            left_over.append("cls.predictions.decoder.bias")
+
+
+def _check_encoder(folder: Path, config: EncoderConfig, vocab_size: int, tensors: dict[str, Tensor]) -> None:
+    with torch.device("meta"):
+        expected = Model(config, {"*": vocab_size}, {"*": ("masked_lm", "pair")})
+    shapes = {name: parameter.shape for name, parameter in expected.named_parameters()}
+    missing = [name for name in shapes if name.startswith("encoder.") and name not in tensors]
+    if missing:
+        raise CheckpointError(
+            f"{folder} lacks {len(missing)} of the encoder's weights, beginning with "
+            f"{_their_name(missing[0])}: the files may be incomplete, or belong to another config.json"
+        )
+    word = tensors["encoder.embeddings.*.word.weight"]
+    if word.ndim == 2 and len(word) != vocab_size:
+        raise CheckpointError(
+            f"{folder}: config.json says vocab_size {vocab_size}, but there are {len(word)} word embeddings. "
+            "Set vocab_size to their number if the tokenizer has no more tokens, or fetch the matching files"
+        )
+    for name, tensor in tensors.items():
+        if name not in shapes:
+            raise CheckpointError(
+                f"{folder}: there is a weight {_their_name(name)}, but config.json says num_hidden_layers "
+                f"{config.num_hidden_layers}"
+            )
+        if tensor.shape != shapes[name]:
+            raise CheckpointError(
+                f"{folder}: the weight {_their_name(name)} has the shape {list(tensor.shape)}, but by "
+                f"config.json it must be {list(shapes[name])}"
+            )
+
+
+def _check_same_shape(model: Model, vocabulary: str, checkpoint: Checkpoint, blocks: bool) -> None:
+    per_vocabulary = {
+        "hidden_size",
+        "max_position_embeddings",
+        "type_vocab_size",
+        "layer_norm_eps",
+        "hidden_act",
+    }
+    of_training = {"dropout", "initializer_range"}
+    for field in dataclasses.fields(EncoderConfig):
+        if field.name in of_training or not (blocks or field.name in per_vocabulary):
+            continue
+        ours, theirs = getattr(model.config, field.name), getattr(checkpoint.config, field.name)
+        if ours != theirs:
+            raise CheckpointError(
+                f"the model has {field.name} {ours}, but the checkpoint {checkpoint.folder} has {theirs}; "
+                "build the model from the checkpoint's config"
+            )
+    size = model.vocabularies[vocabulary]
+    if size != checkpoint.vocab_size:
+        raise CheckpointError(
+            f'the vocabulary "{vocabulary}" has {size} tokens, but the checkpoint {checkpoint.folder} has '
+            f"{checkpoint.vocab_size} word embeddings: use its tokenizer, and resize only after loading"
+        )
+
+
+# Writing
+
+
+def _architecture(model: Model, vocabulary: str) -> str:
+    heads = model.heads_of(vocabulary)
+    if heads == {"masked_lm", "pair"}:
+        return "BertForPreTraining"
+    if heads == {"pair"}:
+        return "BertForNextSentencePrediction"
+    if heads == {"masked_lm"}:
+        return "BertLMHeadModel" if model.config.causal else "BertForMaskedLM"
+    return "BertModel"
+
+
+def _settings(model: Model, vocabulary: str, architecture: str, tokenizer: Tokenizer) -> dict[str, Any]:
+    config = model.config
+    word = model.word_embedding(vocabulary)
+    settings: dict[str, Any] = {
+        "architectures": [architecture],
+        "model_type": "bert",
+        "vocab_size": word.num_embeddings,
+        **{key: getattr(config, field) for key, field in _SHAPING_KEYS.items()},
+        "attention_probs_dropout_prob": config.dropout,
+        "tie_word_embeddings": True,
+        "dtype": str(word.weight.dtype).removeprefix("torch."),
+    }
+    for key in ("pad_token", "cls_token", "sep_token"):
+        token_id = tokenizer.token_to_id(BERT_SPECIAL_TOKENS[key])
+        if token_id is not None:
+            settings[f"{key}_id"] = token_id
+    return settings

@@ -1,0 +1,157 @@
+"""An objective is a token term (masked or causal LM), a pair term, or both, over one vocabulary."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqbert.data.corpus import Corpus
+from seqbert.data.packing import PackedBatch, Target
+from seqbert.data.plan import Source, Stretches
+from seqbert.errors import ConfigError
+from seqbert.objectives.causal_lm import CausalLM, CausalLMConfig
+from seqbert.objectives.masked_lm import MaskedLM, MaskedLMConfig
+from seqbert.objectives.next_sentence import NextSentence
+from seqbert.objectives.pairs import SPECIALS_IN_PAIR, PairDrawer
+from seqbert.objectives.sentence_order import SentenceOrder
+from seqbert.objectives.sequences import NO_PAIR, Sequences, single_sequences
+from seqbert.objectives.terms import Term, cross_entropy
+
+PAIR_OBJECTIVES = {"next_sentence": NextSentence, "sentence_order": SentenceOrder}
+
+CALIBRATION = 1024
+"""Sequences whose lengths set how many fill a step."""
+
+
+@dataclasses.dataclass
+class ObjectiveConfig:
+    """What the model learns from."""
+
+    masked_lm: MaskedLMConfig | None = dataclasses.field(default_factory=MaskedLMConfig)
+    """Masked language modelling, or null."""
+    causal_lm: CausalLMConfig | None = None
+    """Causal language modelling, or null."""
+    pair: Literal["next_sentence", "sentence_order", "none"] = "none"
+    """What is asked of pairs of segments."""
+    pair_weight: float = 1.0
+    """Weight of the pair term in the loss."""
+
+    def __post_init__(self) -> None:
+        if (self.masked_lm is None) == (self.causal_lm is None):
+            raise ConfigError("masked_lm and causal_lm: one of them is to be given, and the other null.")
+
+
+class Objective:
+    """Makes batches in numpy, in the loader's workers, and turns hidden states into loss terms.
+
+    It holds no data: everything that :meth:`examples` draws is a function of the source, its seed and the step.
+    """
+
+    def __init__(self, config: ObjectiveConfig, corpus: Corpus) -> None:
+        self.config = config
+        self.token_term: MaskedLM | CausalLM
+        if config.masked_lm is not None:
+            self.token_term = MaskedLM(config.masked_lm, corpus)
+        else:
+            assert config.causal_lm is not None
+            self.token_term = CausalLM(config.causal_lm, corpus)
+        self.pair = None if config.pair == "none" else PAIR_OBJECTIVES[config.pair]()
+
+    @property
+    def heads(self) -> set[str]:
+        """Names of the heads it needs."""
+        return {"masked_lm"} if self.pair is None else {"masked_lm", "pair"}
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of each term in the loss."""
+        weights = {self.token_term.name: self.token_term.config.weight}
+        return weights if self.pair is None else weights | {self.config.pair: self.config.pair_weight}
+
+    def window_size(self, max_length: int) -> int:
+        """Most tokens of a window, so that it fits a sequence with its special tokens."""
+        return max_length - (2 if self.pair is None else SPECIALS_IN_PAIR)
+
+    def calibrate(self, source: Source) -> None:
+        """Sets how many sequences fill a step of the source, from the lengths of a sample of them.
+
+        Raises:
+            TrainingError: if the pair objective cannot draw pairs from the source.
+        """
+        if self.pair is not None:
+            self.pair.check(source)
+        sample = self._sequences(source, source.plan.sequential(CALIBRATION))
+        source.fill(sample.lengths)
+
+    def examples(self, source: Source, step: int) -> PackedBatch:
+        """The global batch of a step: as many sequences as fill the token budget, in order of length."""
+        stretches = source.plan.step(step, source.extra)
+        sequences = self._sequences(source, stretches)
+        fitting = int(np.searchsorted(np.cumsum(sequences.lengths), source.tokens_per_step, side="right"))
+        fitting = max(1, fitting)
+        return self._batch(source, _select(sequences, np.argsort(sequences.lengths[:fitting], kind="stable")))
+
+    def validation(self, source: Source, most_tokens: int) -> Iterator[PackedBatch]:
+        """Batches over at most about ``most_tokens`` of the source, spread evenly; the same ones every time."""
+        windows = max(1, most_tokens // source.max_length)
+        stretches = source.plan.sequential(windows)
+        batch = max(1, source.tokens_per_step // source.max_length)
+        for low in range(0, len(stretches), batch):
+            sequences = self._sequences(source, stretches[low : low + batch])
+            yield self._batch(source, _select(sequences, np.argsort(sequences.lengths, kind="stable")))
+
+    def forward(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> dict[str, Term]:
+        """Loss terms of a batch.
+
+        Args:
+            hidden: The encoder's output, ``[tokens, hidden_size]``.
+            batch: The batch that it is of.
+            heads: The heads of the batch's vocabulary.
+        """
+        target = batch.targets[self.token_term.name]
+        logits = heads["masked_lm"](hidden[target.index])
+        terms = {self.token_term.name: cross_entropy(logits, target.labels)}
+        if self.pair is not None:
+            pairs = batch.targets[self.config.pair]
+            first_tokens = hidden[batch.cu_seqlens[:-1].long()[pairs.index]]
+            terms[self.config.pair] = cross_entropy(heads["pair"](first_tokens), pairs.labels)
+        return terms
+
+    def _sequences(self, source: Source, stretches: Stretches) -> Sequences:
+        if self.pair is None:
+            return single_sequences(source, stretches)
+        return PairDrawer(source).draw(stretches, self.pair)
+
+    def _batch(self, source: Source, sequences: Sequences) -> PackedBatch:
+        ids, target = self.token_term.apply(sequences, source.seed)
+        targets = {self.token_term.name: target}
+        if self.pair is not None:
+            index = np.flatnonzero(sequences.pair_label != NO_PAIR)
+            targets[self.config.pair] = Target(
+                torch.from_numpy(index), torch.from_numpy(sequences.pair_label[index]), of_sequences=True
+            )
+        record = source.split.row[sequences.stretches.document]
+        return PackedBatch.of(
+            source.vocabulary, ids, sequences.segment_ids, sequences.lengths, record, targets
+        )
+
+
+def _select(sequences: Sequences, order: np.ndarray) -> Sequences:
+    """Some of the sequences, in another order."""
+    lengths = sequences.lengths[order]
+    starts = (np.cumsum(sequences.lengths) - sequences.lengths)[order]
+    offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    tokens = np.repeat(starts, lengths) + offsets
+    return Sequences(
+        sequences.ids[tokens],
+        sequences.segment_ids[tokens],
+        None if sequences.unit_start is None else sequences.unit_start[tokens],
+        lengths,
+        sequences.stretches[order],
+        sequences.pair_label[order],
+    )

@@ -1,0 +1,87 @@
+"""From stretches of documents to sequences with special tokens: single ones, or the parts of a pair."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from seqbert.data.plan import Source, Stretches
+
+NO_PAIR = -1
+"""Pair label of a sequence that is no pair."""
+
+
+@dataclasses.dataclass(slots=True)
+class Sequences:
+    """Sequences of one step, end to end, before anything is masked.
+
+    Attributes:
+        ids: Token ids with special tokens, ``[tokens]`` int64.
+        segment_ids: 0 or 1 for each token, ``[tokens]``.
+        unit_start: Whether each token begins a masking unit, ``[tokens]``; None where every token is one.
+        lengths: Tokens of each sequence, ``[sequences]``.
+        stretches: Where each sequence comes from, and the step and place that key its draws.
+        pair_label: Class of each pair, or :data:`NO_PAIR`, ``[sequences]``.
+    """
+
+    ids: np.ndarray
+    segment_ids: np.ndarray
+    unit_start: np.ndarray | None
+    lengths: np.ndarray
+    stretches: Stretches
+    pair_label: np.ndarray
+
+
+class SequenceBuilder:
+    """Puts stretches of the token store between ``[CLS]`` and ``[SEP]``."""
+
+    def __init__(self, source: Source) -> None:
+        self._store = source.split.store
+        self._has_units = source.split.has_units
+        special = source.corpus.special_ids
+        self._cls, self._sep = (np.array([special[token]]) for token in ("[CLS]", "[SEP]"))
+        self._ids: list[np.ndarray] = []
+        self._segment_ids: list[np.ndarray] = []
+        self._starts: list[np.ndarray] = []
+        self._lengths: list[int] = []
+        self._labels: list[int] = []
+
+    def add(self, *parts: tuple[int, int], label: int = NO_PAIR) -> None:
+        """Adds ``[CLS] part [SEP]``, or ``[CLS] part [SEP] part [SEP]``; parts are places in the token store."""
+        self._ids.append(self._cls)
+        if self._has_units:
+            self._starts.append(np.ones(1, np.uint8))
+        length = 1
+        for number, (start, stop) in enumerate(parts):
+            self._ids += [self._store.ids(start, stop), self._sep]
+            width = stop - start + 1
+            self._segment_ids.append(np.full(width + (number == 0), number, np.int64))
+            if self._has_units:
+                starts = np.append(self._store.unit_starts(start, stop), np.uint8(1))
+                starts[0] = 1  # a unit cut by the window's edge is a unit of what is left
+                self._starts.append(starts)
+            length += width
+        self._lengths.append(length)
+        self._labels.append(label)
+
+    def build(self, stretches: Stretches) -> Sequences:
+        """The sequences added so far; ``stretches`` say where they come from."""
+        return Sequences(
+            np.concatenate(self._ids, dtype=np.int64, casting="unsafe"),
+            np.concatenate(self._segment_ids),
+            np.concatenate(self._starts) if self._has_units else None,
+            np.asarray(self._lengths),
+            stretches,
+            np.asarray(self._labels),
+        )
+
+
+def single_sequences(source: Source, stretches: Stretches) -> Sequences:
+    """One sequence for each stretch."""
+    builder = SequenceBuilder(source)
+    for document, start, stop in zip(
+        stretches.document.tolist(), stretches.start.tolist(), stretches.stop.tolist(), strict=True
+    ):
+        builder.add(source.split.stretch(document, start, stop))
+    return builder.build(stretches)

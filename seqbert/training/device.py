@@ -1,0 +1,90 @@
+"""Where a run computes, and in which precision; nothing here changes an outcome beyond rounding."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import AbstractContextManager
+from typing import Any, Literal
+
+import torch
+
+from seqbert.errors import ConfigError
+
+
+@dataclasses.dataclass
+class RunConfig:
+    """How a run is carried out: nothing here changes the outcome beyond rounding."""
+
+    device: str = "auto"
+    """cpu, cuda, cuda:1, mps, or auto: a GPU where there is one."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Of matrix products: auto is bf16 on a GPU that computes in it, else fp32. Weights are always fp32."""
+    compile: bool = False
+    """Compile the encoder's feed-forward parts with torch.compile."""
+    workers: int = 2
+    """Processes that prepare the corpus and the batches; 0: none but the main one."""
+    micro_tokens: int | None = None
+    """Most tokens that go through the model at once; a step's gradients are added up. Null: what suits the device."""
+    corpus_dir: str | None = None
+    """Where corpora are kept for all runs. Null: $SEQBERT_CACHE, else ~/.cache/seqbert/corpora."""
+    log_every: int = 10
+    """Steps between two lines of metrics.jsonl."""
+    checkpoint_every: int = 100
+    """Steps between two checkpoints."""
+    keep: int = 3
+    """Checkpoints that are kept."""
+
+    def __post_init__(self) -> None:
+        for name in ("log_every", "checkpoint_every", "keep"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, and it must be at least 1.")
+        if self.workers < 0:
+            raise ConfigError(f"workers is {self.workers}, and it cannot be below 0.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Device:
+    """A device and the precision that is used on it."""
+
+    torch: torch.device
+    bf16: bool
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Device:
+        """The device that a config asks for.
+
+        Raises:
+            ConfigError: if it is not there, or does not know the precision.
+        """
+        device = _find(config.device)
+        if config.precision == "auto":
+            return cls(device, device.type == "cuda" and torch.cuda.is_bf16_supported())
+        return cls(device, config.precision == "bf16")
+
+    @property
+    def micro_tokens(self) -> int:
+        """Tokens that go through the model at once where the user does not say."""
+        return 32768 if self.torch.type == "cuda" else 4096
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context in which the model runs forward."""
+        return torch.autocast(self.torch.type, torch.bfloat16, enabled=self.bf16)
+
+    def __str__(self) -> str:
+        return f"{self.torch} in {'bf16' if self.bf16 else 'fp32'}"
+
+
+def _find(name: str) -> torch.device:
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f'run.device is "{name}", and PyTorch cannot use it: {reason}. Use cpu, or auto.'
+        ) from error
+    return device

@@ -1,0 +1,186 @@
+"""Where a run begins: random weights, another run, or a Hugging Face folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from seqbert.domain import SPECIAL_TOKENS
+from seqbert.errors import CheckpointError, ConfigError
+from seqbert.models import hub
+from seqbert.models.config import EncoderConfig, ModelConfig
+from seqbert.models.hub_tokenizer import load_tokenizer
+from seqbert.models.model import Model
+from seqbert.training.run_folder import RunFolder, domains_of, open_run
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclasses.dataclass(slots=True)
+class Initial:
+    """The weights that a run begins with.
+
+    Attributes:
+        checkpoints: By vocabulary; one of another name gives only the blocks.
+        source: What the user called it.
+    """
+
+    checkpoints: dict[str, hub.Checkpoint]
+    source: str
+
+    @property
+    def config(self) -> EncoderConfig:
+        """Shape of the encoder."""
+        return next(iter(self.checkpoints.values())).config
+
+    def tokenizer(self, vocabulary: str) -> str | None:
+        """The tokenizer that goes with the embeddings of a vocabulary, as JSON; None where there are none."""
+        if vocabulary not in self.checkpoints:
+            return None
+        tokenizer = load_tokenizer(self.checkpoints[vocabulary].folder)
+        missing = [token for token in SPECIAL_TOKENS if tokenizer.token_to_id(token) is None]
+        if missing:
+            raise CheckpointError(
+                f'The tokenizer of "{self.source}" has no {", ".join(missing)}, and pretraining needs them: set '
+                f"domains.{vocabulary}.vocabulary to replace."
+            )
+        return tokenizer.to_str()
+
+
+def find_initial(source: str, vocabularies: list[str]) -> Initial:
+    """Reads the checkpoints of a run or of a Hugging Face folder.
+
+    A run gives each of its domains; a Hugging Face folder gives its vocabulary to a run of one domain, and only
+    its blocks to a run of several.
+
+    Raises:
+        CheckpointError: if there is neither at ``source``, or it is damaged.
+    """
+    path = Path(source)
+    run = RunFolder(path)
+    if run.exists():
+        domains = domains_of(path)
+        if domains:
+            folders = {name: open_run(path, name).folder for name in domains}
+            return Initial({name: hub.read_checkpoint(folder) for name, folder in folders.items()}, source)
+        path = path / "model"
+    if not path.is_dir():
+        raise CheckpointError(f'There is no run and no Hugging Face folder at "{source}" (init).')
+    name = vocabularies[0] if len(vocabularies) == 1 else ""
+    return Initial({name: hub.read_checkpoint(path)}, source)
+
+
+def encoder_config(model: ModelConfig, initial: Initial | None) -> EncoderConfig:
+    """The encoder's shape: the config's, or that of the initial weights with the dropout that the config asks for.
+
+    Raises:
+        ConfigError: if the config asks for another shape than the initial weights have.
+    """
+    if initial is None:
+        return model.resolve()
+    config = initial.config
+    for field in dataclasses.fields(EncoderConfig):
+        asked, has = getattr(model, field.name), getattr(config, field.name)
+        if asked is not None and asked != has and field.name not in ("dropout", "causal"):
+            raise ConfigError(
+                f"model.{field.name} is {asked}, and the weights that init names have {has}: leave it out, or begin "
+                "from random weights (init: null)."
+            )
+    return dataclasses.replace(
+        config,
+        dropout=config.dropout if model.dropout is None else model.dropout,
+        causal=config.causal if model.causal is None else model.causal,
+    )
+
+
+def build_model(
+    config: EncoderConfig,
+    tokenizers: Mapping[str, Tokenizer],
+    heads: Mapping[str, set[str]],
+    seed: int,
+    initial: Initial | None,
+    replaced: set[str],
+) -> tuple[Model, list[str]]:
+    """The model with its initial weights.
+
+    Args:
+        config: Its shape.
+        tokenizers: The tokenizer of each vocabulary.
+        heads: The heads of each vocabulary.
+        seed: Of what is newly initialised.
+        initial: Where weights come from, if from anywhere.
+        replaced: Vocabularies whose words are new though ``initial`` has embeddings for them.
+
+    Returns:
+        The model, and a line for each thing the user should know about how it was put together.
+    """
+    sizes = {name: tokenizer.get_vocab_size() for name, tokenizer in tokenizers.items()}
+    if initial is None:
+        model = Model(config, sizes, heads)
+        model.initialise(seed)
+        return model, []
+    known = {name: checkpoint for name, checkpoint in initial.checkpoints.items() if name in sizes}
+    for name in replaced & known.keys():
+        known[name] = _with_new_words(known[name], tokenizers[name], config, seed)
+    model = Model(
+        config, {name: known[name].vocab_size if name in known else sizes[name] for name in sizes}, heads
+    )
+    model.initialise(seed)
+    notes = []
+    for number, (name, checkpoint) in enumerate(known.items()):
+        report = hub.load_into(model, name, checkpoint, blocks=number == 0)
+        notes += _notes(name, report)
+        if sizes[name] > checkpoint.vocab_size:
+            hub.resize(model, name, sizes[name], seed)
+            notes.append(f"{name}: {sizes[name] - checkpoint.vocab_size:,} tokens added to the vocabulary")
+    if not known:
+        _load_blocks(model, next(iter(initial.checkpoints.values())))
+    fresh = [name for name in sizes if name not in known]
+    if fresh:
+        notes.append(f"newly initialised: embeddings and heads of {', '.join(fresh)}")
+    return model, notes
+
+
+@torch.no_grad()
+def _load_blocks(model: Model, checkpoint: hub.Checkpoint) -> None:
+    for name, parameter in model.named_parameters():
+        if name.startswith("encoder.blocks."):
+            parameter.copy_(checkpoint.tensors[name])
+
+
+def _with_new_words(
+    checkpoint: hub.Checkpoint, tokenizer: Tokenizer, config: EncoderConfig, seed: int
+) -> hub.Checkpoint:
+    """The checkpoint for another vocabulary: new word embeddings, but for the special tokens, which stay."""
+    size = tokenizer.get_vocab_size()
+    old_tokenizer = load_tokenizer(checkpoint.folder)
+    tensors = dict(checkpoint.tensors)
+    for name, tensor in checkpoint.tensors.items():
+        if len(tensor) == checkpoint.vocab_size and (".word." in name or name.endswith("masked_lm.bias")):
+            generator = torch.Generator().manual_seed(seed)
+            rows = torch.zeros(size, *tensor.shape[1:])
+            if tensor.ndim > 1:
+                rows.normal_(0, config.initializer_range, generator=generator)
+            for token in SPECIAL_TOKENS:
+                old, new = old_tokenizer.token_to_id(token), tokenizer.token_to_id(token)
+                if old is not None:
+                    rows[new] = tensor[old]
+            tensors[name] = rows
+    return dataclasses.replace(checkpoint, vocab_size=size, tensors=tensors)
+
+
+def _notes(name: str, report: hub.LoadReport) -> list[str]:
+    notes = [f"{name}: {len(report.loaded)} weights loaded"]
+    for what, items in (
+        ("newly initialised", report.newly_initialised),
+        ("not used", report.left_over),
+        ("ignored", report.ignored),
+    ):
+        if items:
+            notes.append(f"{name}: {what}: {', '.join(items)}")
+    return notes

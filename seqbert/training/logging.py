@@ -1,0 +1,142 @@
+"""What a run tells: ``metrics.jsonl``, TensorBoard, and a progress bar or plain lines."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+QUIET_SECONDS = 5.0
+"""Where the output is no terminal: seconds between two lines about the same thing."""
+
+
+class Console:
+    """Speaks to the person who waits, on standard error: a live line on a terminal, plain lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._progress: Any = None
+        self._task: Any = None
+        self._last_line = 0.0
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def say(self, message: str) -> None:
+        """A line that stays."""
+        if self._progress is not None:
+            self._progress.console.print(message, highlight=False, markup=False, soft_wrap=True)
+        else:
+            print(message, file=sys.stderr, flush=True)
+
+    def preparing(self, what: str, share: float | None) -> None:
+        """What is being prepared, and how much of it is done."""
+        finished = share is None or share >= 1.0
+        if not finished and time.monotonic() - self._last_line < QUIET_SECONDS:
+            return
+        self._last_line = time.monotonic()
+        self.say(what if finished else f"{what} ({share:.0%})")
+
+    def start(self, steps: int, done: int) -> None:
+        """Begins to show training; ``done`` of ``steps`` lie behind."""
+        if not self._live:
+            return
+        from rich.console import Console as RichConsole
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._progress = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[metrics]}"),
+            TimeRemainingColumn(),
+            console=RichConsole(stderr=True),
+        )
+        self._progress.start()
+        self._task = self._progress.add_task("", total=steps, completed=done, metrics="")
+
+    def step(self, step: int, steps: int, record: dict[str, Any], logged: bool, seconds_left: float) -> None:
+        """Shows a step; ``record`` is that of the newest logged one."""
+        if self._progress is not None:
+            self._progress.update(self._task, completed=step, metrics=_summary(record))
+        elif logged and (time.monotonic() - self._last_line >= QUIET_SECONDS or step == steps):
+            self._last_line = time.monotonic()
+            self.say(f"step {step}/{steps}  {_summary(record)}  {_clock(seconds_left)} left")
+
+    def close(self) -> None:
+        """Ends the live line."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def _summary(record: dict[str, Any]) -> str:
+    parts = [f"loss {record['loss']:.3f}"] if "loss" in record else []
+    if "tokens_per_second" in record:
+        parts.append(f"{record['tokens_per_second']:,.0f} tokens/s")
+    return "  ".join(parts)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class MetricsLog:
+    """``metrics.jsonl`` and TensorBoard events; after a resume no step stands there twice."""
+
+    def __init__(self, folder: Path, resumed_at: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        path = folder / "metrics.jsonl"
+        kept = []
+        if resumed_at and path.is_file():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                record = _parse(line)
+                if record is not None and record["step"] <= resumed_at:
+                    kept.append(line)
+        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        self._file = path.open("a", encoding="utf-8")
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=resumed_at + 1)
+
+    def write(self, record: dict[str, Any]) -> None:
+        """One line; ``record`` holds ``step``, and numbers that may be nested by vocabulary."""
+        self._file.write(json.dumps(_finite(record)) + "\n")
+        self._file.flush()
+        for name, value in _flatten(record):
+            if name != "step" and isinstance(value, int | float):
+                self._board.add_scalar(name, value, record["step"])
+
+    def close(self) -> None:
+        """Ends both files."""
+        self._file.close()
+        self._board.close()
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        record: dict[str, Any] = json.loads(line)
+    except ValueError:  # the last line of a run that was killed while writing it
+        return None
+    return record
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: it is written as text."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _flatten(record: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
+    for key, value in record.items():
+        flat += _flatten(value, f"{prefix}{key}/") if isinstance(value, dict) else [(prefix + key, value)]
+    return flat

