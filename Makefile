@@ -1,6 +1,8 @@
 # make demo        pretrain the quick start (all domains, on the CPU) in a fresh environment
 # make test        lint, types, and the fast tests
 # make test-all    the same and the slow tests
+# make docs        writes the pages that are made from the code: docs/config-keys.md and docs/faults.md
+# make build       the wheel and the source distribution, in dist/
 #
 # Variables:
 #   PYTHON=python3.12     the interpreter that .venv is made from (3.11 or newer)
@@ -21,7 +23,7 @@ CHECKED := seqbert domains tests examples docs benchmarks
 # One thread per process: torch's own threads would compete with the test processes for the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS)
 
-.PHONY: help demo setup lint test test-slow test-all build faults clean
+.PHONY: help demo setup lint test test-slow test-all build docs faults clean
 
 help:
 	@sed -n '1,/^$$/s/^# \{0,1\}//p' Makefile
@@ -61,6 +63,10 @@ test-all: test
 
 build: setup
 	$(BIN)/python -m build --no-isolation
+
+docs: setup
+	$(BIN)/python docs/config_keys.py
+	$(BIN)/python docs/faults.py
 
 faults: setup
 	$(BIN)/python docs/faults.py

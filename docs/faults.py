@@ -83,10 +83,7 @@ def run(tests: list[str]) -> dict[str, str]:
     outcomes = Outcomes()
     pytest.main(["--quiet", "--no-header", f"--rootdir={CHECKOUT}", *tests], plugins=[outcomes])
     worst_first = ("failed", "skipped", "passed")
-    return {
-        test: next((kind for kind in worst_first if outcomes.by_test[test][kind]), "not run")
-        for test in tests
-    }
+    return {test: next((kind for kind in worst_first if outcomes.by_test[test][kind]), "not run") for test in tests}
 
 
 def page(faults: list[Fault], tests: Mapping[int, list[str]], outcomes: Mapping[str, str]) -> str:

@@ -41,7 +41,7 @@ class Cleaned(NamedTuple):
 
 
 class Alphabet:
-    """Letters that a sequence may hold, and how anything else is written in them. Lower case becomes upper case.
+    """Letters that a sequence may hold, and how anything else is written in them; lower case as upper case.
 
     Args:
         plain: The usual letters, upper case. A sequence of these alone passes without a further look.
@@ -88,7 +88,7 @@ class Alphabet:
         )
 
     def ids(self, vocabulary: Mapping[str, int], unknown_id: int) -> np.ndarray:
-        """The id of each byte's letter in a vocabulary, ``[256]`` int32; letters without a token are unknown."""
+        """The id of each byte's letter, ``[256]`` int32; one that is not in the vocabulary is unknown."""
         ids = np.full(256, unknown_id, np.int32)
         for letter, canonical in self._canonical.items():
             ids[ord(letter)] = vocabulary.get(canonical, unknown_id)
@@ -129,7 +129,9 @@ def places(sizes: np.ndarray) -> np.ndarray:
     """
     total = int(sizes.sum())
     dtype = np.int32 if total < 2**31 else np.int64
-    return np.arange(total, dtype=dtype) - np.repeat((np.cumsum(sizes) - sizes).astype(dtype), sizes)
+    starts: np.ndarray = np.repeat((np.cumsum(sizes) - sizes).astype(dtype), sizes)
+    counted: np.ndarray = np.arange(total, dtype=dtype) - starts
+    return counted
 
 
 def _bytes_of(letters: str) -> list[int]:

@@ -8,13 +8,13 @@ What the reader takes for FASTA:
   counted.
 - A record without a sequence is skipped and told to the report. Text before the first ``>`` is an error that
   names its line.
-- gzip (all members, so BGZF too), bzip2, xz and zstd are told from the first bytes, not the file's ending. A file
-  that ends too early is an error.
+- gzip (all members, so BGZF too), bzip2, xz and zstd are told from the first bytes, not the file's ending.
+  A file that ends too early is an error.
 
-``Bio.SeqIO`` (Biopython 1.88) gives the same records of well-formed files; tests hold the two together. It does
-not do the reading because it took 7 times as long on a bacterial genome (17.3 against 2.5 ms for 4.9 Mb; 1.2 times
-on 20,000 proteins, where both spend their time on making records), and because no one of its dialects takes
-comments, blanks, CR and an early end of a compressed file as above.
+``Bio.SeqIO`` (Biopython 1.88) gives the same records of well-formed files; tests hold the two together. It
+does not do the reading because it took 7 times as long on a bacterial genome (17.3 against 2.5 ms for 4.9 Mb;
+1.2 times on 20,000 proteins, where both spend their time on making records), and because no one of its
+dialects takes comments, blanks, CR and an early end of a compressed file as above.
 """
 
 from __future__ import annotations
@@ -106,11 +106,13 @@ def read_fasta(path: Path, report: Report) -> Iterator[Record]:
                     pieces = [_without_blanks(lines, report)]
     except _DAMAGE as error:
         raise DataError(
-            f"{path} cannot be read to its end: {error or type(error).__name__}. It is missing, not readable, "
+            f"{path} cannot be read to its end: {error or type(error).__name__}. It is missing, unreadable, "
             "damaged or was cut short: fetch or compress it again, or leave it out."
         ) from error
     if not number:
-        raise DataError(f"{path} holds no sequence: it is empty or has only comments. Mend it, or leave it out.")
+        raise DataError(
+            f"{path} holds no sequence: it is empty or has only comments. Mend it, or leave it out."
+        )
     if sequence := b"".join(pieces):
         pieces.clear()
         yield Record(number, header, sequence)
@@ -119,7 +121,7 @@ def read_fasta(path: Path, report: Report) -> Iterator[Record]:
 
 
 def looks_like_fasta(path: Path, letters: bytes) -> bool:
-    """Whether a file begins like FASTA whose first record holds ``letters`` (upper case), gaps and stops only.
+    """Whether a file begins like FASTA whose first record has only ``letters`` (upper case), gaps, stops.
 
     For files whose ending says nothing; a file that cannot be opened does not look like FASTA.
     """
@@ -205,8 +207,8 @@ def _blocks(path: Path, stream: BinaryIO) -> Iterator[bytes]:
             held = block
             if len(held) > _LONGEST_HEADER:
                 raise DataError(
-                    f"{path} has a header or comment of more than {_LONGEST_HEADER} characters, so it is no FASTA "
-                    "file, or its line ends are lost: mend it, or leave it out."
+                    f"{path} has a header or comment of more than {_LONGEST_HEADER} characters, so it is no "
+                    "FASTA file, or its line ends are lost: mend it, or leave it out."
                 )
         else:
             yield block

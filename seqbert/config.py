@@ -41,7 +41,7 @@ Schema = TypeVar("Schema")
 _ABSENT = dataclasses.MISSING
 _COMMAND_LINE = "command line"
 _MAPPINGS = (dict, Mapping)
-_LARGEST_FILE = 1 << 20  # bytes; what is larger is data, given by mistake
+_LARGEST_FILE = 1 << 18  # bytes; what is larger is data, given by mistake
 _WORDS: dict[Any, str] = {
     Any: "any value",
     NoneType: "null",
@@ -311,9 +311,7 @@ def _from_yaml(loader: _Loader, node: yaml.Node, file: str, mark: Any, above: tu
             pairs = ((key.value, item, key.start_mark) for key, item in node.value)
             return _Node({key: _from_yaml(loader, item, file, at, above) for key, item, at in pairs}, where)
         case yaml.SequenceNode(tag="tag:yaml.org,2002:seq"):
-            return _Node(
-                [_from_yaml(loader, item, file, item.start_mark, above) for item in node.value], where
-            )
+            return _Node([_from_yaml(loader, item, file, item.start_mark, above) for item in node.value], where)
         case yaml.ScalarNode(tag=tag) if tag.rpartition(":")[2] in ("str", "null", "bool", "int", "float"):
             with contextlib.suppress(ValueError, KeyError):  # a tag that is given and does not suit the value
                 return _Node(loader.construct_object(node), where, node.value if node.style is None else None)
@@ -430,7 +428,7 @@ class _Reader:
         try:
             return _varying(node.value, schema, path, fallback)
         except SeqbertError as error:
-            siblings = self.siblings.get(path)
+            siblings = self.siblings.get(path, []) if node.where == _COMMAND_LINE else []
             others = f" This config has: {', '.join(siblings)}." if siblings else ""
             raise node.error(path, f"{error}{others}", type(error)) from error
 
@@ -479,9 +477,7 @@ class _Reader:
         for key, child in node.value.items():
             below = _join(path, key)
             self.siblings[below] = [name for name in names if name != key]
-            values[key] = self.value(
-                child, (get_args(kind) or (str, Any))[1], below, values.get(key, _ABSENT)
-            )
+            values[key] = self.value(child, (get_args(kind) or (str, Any))[1], below, values.get(key, _ABSENT))
         return values
 
     def items(self, node: _Node, kind: Any, path: str) -> Any:
@@ -563,9 +559,7 @@ def _types(schema: type) -> dict[str, Any]:
     return get_type_hints(schema, include_extras=True)
 
 
-def _varying(
-    given: Mapping[str, _Node], schema: Any, path: str, fallback: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def _varying(given: Mapping[str, _Node], schema: Any, path: str, fallback: Mapping[str, Any]) -> Mapping[str, Any]:
     if not hasattr(schema, "field_types"):
         return {}
     data = {name: value for name, value in fallback.items() if value is not _ABSENT}
@@ -676,7 +670,7 @@ def _help_section(schema: type, path: str, default: Any, width: int) -> Iterator
             about = [row["help"], ending] if kind is not Any else [row["help"]]
             yield from _help_entry(f"  --{key} <{row['type']}>", " ".join(about).strip(), width)
     for key, kind, value, text in nested:
-        null = " null switches it off." * (NoneType in _members(kind)) + " Off by default." * (value is None)
+        null = " Can be null." * (NoneType in _members(kind)) + " Default: null." * (value is None)
         yield from ("", *textwrap.wrap(f"{key}: {text}{null}".removesuffix(": "), width))
         for here, section, _ in _below(kind, key):
             if len(_sections(kind)) > 1:

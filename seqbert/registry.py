@@ -47,7 +47,7 @@ class Plugin:
         try:
             loaded = metadata.EntryPoint(self.name, self.value, GROUP).load()
         except Exception as error:  # a plugin may raise anything while it is imported
-            raise self._broken(f"cannot be imported: {type(error).__name__}: {error}") from error
+            raise self._broken(f"cannot be imported: {_one_line(error)}") from error
         if not (isinstance(loaded, type) and issubclass(loaded, Domain)):
             raise self._broken("is not a subclass of seqbert.domain.Domain")
         if getattr(loaded, "name", None) != self.name:
@@ -111,7 +111,9 @@ def _row(plugin: Plugin) -> dict[str, Any]:
         options = config.field_rows(domain.Options)
         unit = None if any(option["required"] for option in options) else domain().unit
     except Exception as error:  # one broken plugin must not hide the others
-        return row | {
-            "error": str(error) if isinstance(error, DomainError) else f"{type(error).__name__}: {error}"
-        }
+        return row | {"error": str(error) if isinstance(error, DomainError) else _one_line(error)}
     return row | {"formats": dict(domain.formats), "symbol": domain.symbol, "unit": unit, "options": options}
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

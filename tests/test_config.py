@@ -145,10 +145,11 @@ PYTHON = PretrainConfig(
 )
 
 COMMAND_LINE = (
-    "--output runs/dna --domains.dna.options.tokens=kmer --domains.dna.options.k 4 "
-    "--domains.dna.data genomes/ --domains.dna.validation 0.1 --domains.dna.vocab_size 4096 --objective.masked_lm.probability 0.2 "
-    "--objective.pair=next_sentence --training.steps 50 --training.learning_rate 1e-4 "
-    "--training.optimizer.name muon --run.precision fp32 --run.corpus_dir /tmp/corpora"
+    "--output runs/dna --domains.dna.data genomes/ --domains.dna.validation 0.1 "
+    "--domains.dna.options.tokens=kmer --domains.dna.options.k 4 --domains.dna.vocab_size 4096 "
+    "--objective.masked_lm.probability 0.2 --objective.pair=next_sentence --training.steps 50 "
+    "--training.learning_rate 1e-4 --training.optimizer.name muon --run.precision fp32 "
+    "--run.corpus_dir /tmp/corpora"
 )
 
 
@@ -431,9 +432,7 @@ def test_row97_a_misspelt_or_misplaced_key_is_refused_with_its_place_and_the_rig
     write: Callable[[str], Path],
 ) -> None:
     path = write(YAML.replace("learning_rate: 1e-4", "lerning_rate: 1e-5"))
-    assert refusal(path) == (
-        f'{path}:13:3: there is no key "training.lerning_rate". Did you mean "learning_rate"?'
-    )
+    assert refusal(path) == (f'{path}:13:3: there is no key "training.lerning_rate". Did you mean "learning_rate"?')
     path = write(YAML.replace("run: {", "run: {learning_rate: 1e-5, "))
     assert refusal(path) == (
         f'{path}:15:7: there is no key "run.learning_rate". "learning_rate" belongs under training.'
@@ -455,9 +454,7 @@ def test_row97_a_misspelt_or_misplaced_override_is_refused() -> None:
 
 def test_row97_a_key_given_twice_is_refused(write: Callable[[str], Path]) -> None:
     path = write(YAML + "seed: 1\nseed: 2\n")
-    assert refusal(path) == (
-        f'{path}:17:1: this YAML cannot be read: the key "seed" is given twice, first in line 16.'
-    )
+    assert refusal(path) == (f'{path}:17:1: this YAML cannot be read: the key "seed" is given twice, first in line 16.')
 
 
 def test_row98_keys_that_begin_with_x_are_notes_and_other_unknown_keys_are_refused(
@@ -482,9 +479,7 @@ def test_a_missing_key_is_named(write: Callable[[str], Path]) -> None:
 
 def test_a_value_out_of_range_is_refused_with_its_key_and_place(write: Callable[[str], Path]) -> None:
     path = write(YAML.replace("probability: 0.2", "probability: 2"))
-    assert refusal(path) == (
-        f"{path}:9:15: objective.masked_lm.probability must lie between 0 and 1, and is 2.0."
-    )
+    assert refusal(path) == (f"{path}:9:15: objective.masked_lm.probability must lie between 0 and 1, and is 2.0.")
     assert refusal(PYTHON, "--domains.dna.options.k", "0") == (
         "command line: domains.dna.options.k must be at least 1, and is 0."
     )
@@ -528,11 +523,7 @@ def test_a_file_that_is_no_config_is_refused_by_name(
 
 def test_anchors_and_merge_keys_work(write: Callable[[str], Path]) -> None:
     text = (
-        "x_base: &base {data: [a.fa], weight: 2}\n"
-        "output: o\n"
-        "domains:\n"
-        "  dna: {<<: *base, weight: 3}\n"
-        "  text: *base\n"
+        "x_base: &base {data: [a.fa], weight: 2}\noutput: o\ndomains:\n  dna: {<<: *base, weight: 3}\n  text: *base\n"
     )
     loaded = config.load(PretrainConfig, write(text), ["--domains.text.weight", "4"])
     assert [(domain.data, domain.weight) for domain in loaded.domains.values()] == [
@@ -554,9 +545,7 @@ def test_a_shipped_config_is_found_by_name_and_a_file_comes_first(
     monkeypatch.setattr(config, "__file__", str(tmp_path / "seqbert" / "config.py"))
     monkeypatch.chdir(tmp_path)
     assert config.find("dna/splice") == tmp_path / "seqbert" / "configs" / "dna" / "splice.yaml"
-    with pytest.raises(
-        ConfigError, match=r'no config file "quikstart"\. Did you mean "quickstart"\?.*dna/splice'
-    ):
+    with pytest.raises(ConfigError, match=r'no config file "quikstart"\. Did you mean "quickstart"\?.*dna/splice'):
         config.find("quikstart")
     Path("quickstart").write_text("seed: 2\n")
     assert config.find("quickstart") == Path("quickstart")
@@ -578,7 +567,7 @@ def test_help_names_every_key_with_its_type_default_and_docstring() -> None:
     assert "--training.steps <whole number> How many steps there are. Default: 1000." in lines
     assert "--output <path> Required." in lines
     assert "--domains.NAME.data <list of text> Files, folders and globs. Required." in lines
-    assert "objective.masked_lm: Masked language modelling. null switches it off." in lines
+    assert "objective.masked_lm: Masked language modelling. Can be null." in lines
     assert "training.optimizer with name: adamw (the default)" in lines
     assert "Default: [0.9, 0.98]." in lines
     assert "--training.optimizer.momentum <number> Default: 0.95." in lines
@@ -590,9 +579,7 @@ def test_field_help_is_the_docstring_under_the_field() -> None:
 
 
 def test_differences_name_key_old_and_new_value() -> None:
-    other = overridden(
-        "--domains.dna.data", "b.fa", "--training.optimizer", "{name: adamw}", "--init", "runs/a"
-    )
+    other = overridden("--domains.dna.data", "b.fa", "--training.optimizer", "{name: adamw}", "--init", "runs/a")
     assert config.difference(PYTHON, config.to_dict(other)) == [
         'domains.dna.data: ["genomes/"] -> ["b.fa"]',
         'init: null -> "runs/a"',

@@ -58,7 +58,7 @@ class Multilingual(Text):
         if self.options.language is not None and language_code(self.options.language) is None:
             raise ConfigError(
                 f'The option language of the domain {self.name} is "{self.options.language}", which ISO 639 '
-                'does not know: give a code such as "de" or "deu", or null to tell each document\'s from its file.'
+                'does not know: give a code such as "de" or "deu", or null to tell it from the file.'
             )
 
     @property
@@ -77,10 +77,8 @@ class Multilingual(Text):
         declared = self.options.language or record.metadata.get("language") or record.metadata.get("lang")
         language = language_code(declared) if declared else language_of_path(path)
         if language is None:
-            reason = (
-                f'declared as "{declared}"' if declared else "not told by field, attribute, file or folder"
-            )
-            report.tally(f"documents of unknown language, {reason}")
+            reason = "ISO 639 lacks what they declare" if declared else "nothing tells it"
+            report.tally(f"documents of unknown language: {reason}")
         record.metadata["language"] = language or UNKNOWN
 
     def sentence_language(self, record: Record) -> str:

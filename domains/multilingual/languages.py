@@ -68,7 +68,7 @@ _PREFERRED = {
     "ydd": "yi",
     "zsm": "ms",
 }
-_SUBTAG = re.compile(r"[A-Za-z]+")
+_PRIMARY_SUBTAG = re.compile(r"([a-z]{2,3})(?:[-_.@]|$)")
 
 
 @lru_cache(maxsize=8192)
@@ -106,28 +106,38 @@ def language_of_path(path: Path) -> str | None:
 def _code_of_tag(written: str) -> str | None:
     import pycountry
 
-    subtag = _SUBTAG.match(written.strip())
+    subtag = _PRIMARY_SUBTAG.match(written.strip().lower())
     if not subtag:
         return None
-    code = subtag.group().lower()
-    if code in _PREFERRED:
-        return _PREFERRED[code]
+    code = _PREFERRED.get(subtag[1], subtag[1])
     if len(code) == 2:
-        found = pycountry.languages.get(alpha_2=code)
-    elif len(code) == 3:
-        found = pycountry.languages.get(alpha_3=code) or pycountry.languages.get(bibliographic=code)
-    else:
-        return None
-    return _shortest(found)
+        return _shortest(pycountry.languages.get(alpha_2=code))
+    return _shortest(pycountry.languages.get(alpha_3=code) or pycountry.languages.get(bibliographic=code))
 
 
 def _code_of_name(written: str) -> str | None:
+    return _codes_by_name().get(written.strip().lower())
+
+
+@lru_cache(maxsize=1)
+def _codes_by_name() -> dict[str, str]:
+    """Codes by English name; where two share one, as "Swahili" does, the language with the shorter code has it."""
     import pycountry
 
-    return _shortest(pycountry.languages.get(name=written.strip().title()))
+    codes: dict[str, str] = {}
+    for language in pycountry.languages:
+        code = _shortest(language)
+        names = [getattr(language, key, language.name) for key in ("name", "common_name", "inverted_name")]
+        if code and len(code) == 2:
+            names += [re.split(r"[,(]", name)[0].strip() for name in names]  # "Greek, Modern (1453-)"
+            codes.update((name.lower(), code) for name in names)
+        elif code:
+            for name in names:
+                codes.setdefault(name.lower(), code)
+    return codes
 
 
 def _shortest(language: Any) -> str | None:
     if language is None or getattr(language, "scope", "") == "S":  # special codes: und, mul, zxx, mis
         return None
-    return str(getattr(language, "alpha_2", "") or language.alpha_3)
+    return _PREFERRED.get(language.alpha_3) or getattr(language, "alpha_2", "") or str(language.alpha_3)

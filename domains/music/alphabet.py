@@ -1,8 +1,8 @@
 """The words of canonical music text, and the numbers that they can say.
 
-The vocabulary is that of REMI (Huang & Yang 2020, "Pop Music Transformer", section 3) with the additions that a
-score needs: parts, key signatures, bars of irregular length, any time signature, and grace notes. It is fixed and
-complete: whatever a piece holds, these words say it, because a number beyond :data:`LIMIT` is written as a sum.
+The vocabulary is that of REMI (Huang & Yang 2020, "Pop Music Transformer", section 3) with the additions that
+a score needs: parts, key signatures, bars of irregular length, any time signature, and grace notes. It is
+fixed, and no time is too long for it: a number beyond :data:`LIMIT` is written as a sum.
 
 ==================================  ===================================================================
 ``Bar``                             a new bar begins
@@ -15,7 +15,8 @@ complete: whatever a piece holds, these words say it, because a number beyond :d
 ``Pitch_60 Duration_24``            a note: MIDI number, and ticks; ``Duration_0`` is a grace note
 ==================================  ===================================================================
 
-A tick is 1/24 of a quarter note. ``Position``, ``Duration`` and ``Length`` words that stand side by side add up.
+A tick is 1/24 of a quarter note. ``Position``, ``Duration`` and ``Length`` words side by side add up. A bar
+whose time signature has no words (a numerator over 64, a denominator over 32) says its length instead.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ def words() -> list[str]:
         *(f"Pitch_{n}" for n in PITCHES),
         *(f"Duration_{n}" for n in range(LIMIT + 1)),
     ]
+
+
+WORDS = frozenset(words())
+"""The words, to look one up."""
 
 
 def amount(kind: str, ticks: int) -> Iterator[str]:
@@ -97,7 +102,7 @@ def nearest_tempo(quarters_a_minute: float) -> int:
 
 
 def transposed_key(sharps: int, semitones: int) -> int:
-    """The key signature after a shift: a semitone is seven steps along the circle of fifths, wrapped to -5..6.
+    """The key signature after a shift: a semitone is seven steps on the circle of fifths, wrapped to -5..6.
 
     >>> transposed_key(0, 2), transposed_key(0, 1), transposed_key(-3, 3), transposed_key(7, 0)
     (2, -5, 6, 7)

@@ -14,6 +14,7 @@ from domains.music.alphabet import (
     NUMERATORS,
     PARTS,
     TICKS_PER_QUARTER,
+    WORDS,
     amount,
     bar_ticks,
     nearest_tempo,
@@ -23,6 +24,8 @@ from seqbert.errors import DataError
 
 COMMON_TIME = 4 * TICKS_PER_QUARTER
 LONGEST_BAR = 8 * COMMON_TIME
+SHORTEST_BAR = Fraction(1, 8)
+"""In quarters; a shorter time signature is a mistake, and would fill the memory with bars."""
 LONGEST_PIECE = 65_536
 """In quarters: nine hours at 120 a minute. A file that claims more is damaged."""
 
@@ -55,8 +58,8 @@ class Piece:
 
     Attributes:
         bars: One after another from tick 0, without gaps; each is at least one tick long.
-        parts: The notes of each part, by onset; at one onset first the grace notes as they are played, then the
-            others from low to high.
+        parts: The notes of each part, by onset; at one onset first the grace notes as they are played, then
+            the others from low to high.
         tempos: (tick, quarters a minute), by tick.
     """
 
@@ -120,8 +123,8 @@ def _note_words(notes: list[Note], bar_start: int) -> Iterator[str]:
 def parse(text: str) -> Piece:
     """The piece that canonical text describes.
 
-    Text that a model made up is read as far as it makes sense: a word that says nothing where it stands, such as
-    a duration without a pitch, is passed over, and so are the special tokens.
+    Text that a model made up is read as far as it makes sense: a word that says nothing where it stands, such
+    as a duration without a pitch, is passed over, and so is what is no word of the alphabet.
 
     Raises:
         DataError: The text holds no bar.
@@ -149,7 +152,7 @@ def parse(text: str) -> Piece:
                 close()
                 start = bars[-1].start + bars[-1].length
             open_bar, length, position, pitch = True, 0, 0, None
-        elif open_bar and digits.removeprefix("-").isdecimal():
+        elif open_bar and word in WORDS:
             value = int(digits)
             if kind == "Numerator":
                 numerator = value
@@ -183,7 +186,7 @@ def parse(text: str) -> Piece:
 
 
 class DraftBar(NamedTuple):
-    """A bar that begins ``start`` quarters into the piece, under a time signature and a key signature, if any."""
+    """A bar that begins ``start`` quarters into the piece, under a time and a key signature, if any."""
 
     start: Fraction
     signature: tuple[int, int] | None
@@ -199,14 +202,22 @@ def metered(changes: Sequence[DraftBar], end: Fraction) -> list[DraftBar]:
     """The bars up to ``end`` of music without bar lines: each change begins a bar, which then repeats.
 
     Of several changes at one time the last counts.
+
+    Raises:
+        ValueError: There would be more bars than music has.
     """
+    if end > LONGEST_PIECE:
+        raise ValueError(f"it lasts more than {LONGEST_PIECE:,} quarters")
     bars: list[DraftBar] = []
     for index, change in enumerate(changes):
         until = changes[index + 1].start if index + 1 < len(changes) else end
         start = change.start
+        length = bar_quarters(change.signature)
+        if length < SHORTEST_BAR:
+            raise ValueError(f"a time signature whose bars last {length} of a quarter")
         while start < min(until, end):
             bars.append(DraftBar(start, change.signature, change.sharps))
-            start += bar_quarters(change.signature)
+            start += length
     return bars
 
 
@@ -267,13 +278,13 @@ class Draft:
         bars: list[Bar] = []
         signature: tuple[int, int] | None = None
         sharps: int | None = None
+        if any(bar.signature is not None and not _has_words(bar.signature) for bar in self.bars):
+            report.repaired(source, "a time signature without words: its bars say their length")
         ends = [_tick(bar.start) for bar in self.bars[1:]] + [_tick(self.end)]
         for bar, end in zip(self.bars, ends, strict=True):
             sharps = bar.sharps
-            if bar.signature is None or (bar.signature[0] in NUMERATORS and bar.signature[1] in DENOMINATORS):
+            if bar.signature is None or _has_words(bar.signature):
                 signature = bar.signature
-            else:
-                report.repaired(source, "a time signature without a word: its bars say their length")
             start = bars[-1].start + bars[-1].length if bars else 0
             if end - start > LONGEST_BAR:
                 report.tally(f"bars longer than {LONGEST_BAR // TICKS_PER_QUARTER} quarters cut")
@@ -303,12 +314,16 @@ class Draft:
 def _fill(
     bars: list[Bar], end: int, signature: tuple[int, int] | None, sharps: int | None, whole: bool = False
 ) -> None:
-    """Adds bars as long as their signature says until ``end``; the last one stops there unless it is to be whole."""
+    """Adds bars of their signature's length until ``end``; the last stops there unless it is to be whole."""
     nominal = bar_ticks(signature) if signature else COMMON_TIME
     start = bars[-1].start + bars[-1].length if bars else 0
     while start < end:
         bars.append(Bar(start, nominal if whole else min(nominal, end - start), signature, sharps))
         start += nominal
+
+
+def _has_words(signature: tuple[int, int]) -> bool:
+    return signature[0] in NUMERATORS and signature[1] in DENOMINATORS
 
 
 def _tick(quarters: Fraction) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from seqbert.domain import SPECIAL_TOKENS, Augmentation, Document, Domain, Encod
 from seqbert.errors import ConfigError, DataError, SeqbertError
 
 if TYPE_CHECKING:
-    from music21.stream import Score
     from tokenizers import Tokenizer
 
 TRANSPOSITIONS = range(-5, 7)
@@ -53,7 +51,7 @@ class Music(Domain):
 
     name = "music"
     Options = MusicOptions
-    formats = {
+    formats: ClassVar[Mapping[str, str]] = {
         ".abc": "ABC tunes and tune books",
         ".musicxml": "MusicXML",
         ".xml": "MusicXML, by its root element",
@@ -87,8 +85,8 @@ class Music(Domain):
             return
         if suffix not in self.formats:
             raise DataError(
-                f"{path}: no score by its ending. Endings that are read: {', '.join(self.formats)}; rename the file if "
-                "it is one of these."
+                f"{path}: no score by its ending. Rename or unpack the file if it is one of these: "
+                f"{', '.join(self.formats)}."
             )
         try:
             with scores.quiet():
@@ -97,8 +95,8 @@ class Music(Domain):
             raise
         except Exception as error:
             raise DataError(
-                f"{path}: cannot be read as {self.formats[suffix]} ({type(error).__name__}: {_line(error)}). The file is "
-                "damaged or of another format; take it out of the data or export it again."
+                f"{path}: cannot be read as {self.formats[suffix]} ({type(error).__name__}: {_line(error)}). "
+                "The file is damaged or of another format; take it out of the data or export it again."
             ) from error
         for number, (draft, metadata) in enumerate(drafts, start=1):
             several = len(drafts) > 1
@@ -107,15 +105,21 @@ class Music(Domain):
             yield from self._document(draft, name, source, metadata, report)
 
     def canonical(self, raw: str) -> str:
-        """Canonical text as it is, with single spaces; one tune in ABC, as a table may hold it, is read first."""
-        if re.search(r"^K:", raw, re.MULTILINE):
-            for tune in abc_notation.tunes(io.StringIO(raw)):
-                draft, _, _ = _read_tune(tune, "the ABC text")
-                piece = draft.settle("the ABC text", Report())
-                if piece is not None:
-                    return " ".join(piece.segments(self.options.bars_per_segment))
-            return ""
-        return " ".join(raw.split())
+        """Canonical text as it is, with single spaces; a tune in ABC, as a table may hold it, is read first.
+
+        Raises:
+            DataError: The text has an X: or K: field as tunes in ABC have, but cannot be read.
+        """
+        tune = next(abc_notation.tunes(raw), None)
+        if tune is None:
+            return " ".join(raw.split())
+        try:
+            piece = abc_notation.read_tune(tune.text)[0].settle("", Report())
+        except ValueError as error:
+            raise DataError(
+                f"A text that looks like a tune in ABC cannot be read: {_line(error)}. It begins {raw[:50]!r}"
+            ) from error
+        return " ".join(piece.segments(self.options.bars_per_segment)) if piece is not None else ""
 
     def tokenizer(self, segments: Iterable[str], vocab_size: int | None) -> Tokenizer:
         """One token a word of the alphabet; ``segments`` are not looked at.
@@ -128,8 +132,8 @@ class Music(Domain):
         alphabet = [*SPECIAL_TOKENS, *words()]
         if vocab_size is not None and vocab_size < len(alphabet):
             raise ConfigError(
-                f"vocab_size is {vocab_size}, but the alphabet of music has {len(alphabet)} words with the special "
-                "tokens. Leave vocab_size out, or give at least that number."
+                f"vocab_size is {vocab_size}, but the alphabet of music has {len(alphabet)} words, with the "
+                "special tokens. Leave vocab_size out, or give at least that number."
             )
         vocabulary = {word: index for index, word in enumerate(alphabet)}
         tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -145,7 +149,7 @@ class Music(Domain):
         self._ids = {
             word: index for word, index in tokenizer.get_vocab().items() if word not in SPECIAL_TOKENS
         }
-        self._unknown = int(tokenizer.token_to_id("[UNK]"))
+        self._unknown = tokenizer.get_vocab()["[UNK]"]
 
     def encode(self, texts: Sequence[str], offsets: bool = True) -> Encoded:
         """The tokenizer's own ids, looked up word by word; units count the bars of each text from 0."""
@@ -175,14 +179,6 @@ class Music(Domain):
         """``transposition``: to any of the twelve keys, as far as the pitches stay within the alphabet."""
         return {"transposition": Transposition.of(self.vocabulary)}
 
-    def score(self, text: str) -> Score:
-        """Canonical text as a music21 score, to be shown, analysed or written in any format that music21 writes.
-
-        Raises:
-            DataError: The text holds no bar.
-        """
-        return scores.build(parse(text))
-
     def write(self, text: str, path: Path) -> None:
         """Canonical text as MIDI (``.mid``, ``.midi``) or MusicXML (``.musicxml``, ``.xml``), by the ending.
 
@@ -198,8 +194,8 @@ class Music(Domain):
                 data = scores.to_musicxml(scores.build(piece))
         else:
             raise DataError(
-                f"{path}: music is written as MIDI (.mid, .midi) or MusicXML (.musicxml, .xml). Give the file "
-                "one of these endings."
+                f"{path}: music is written as MIDI (.mid, .midi) or MusicXML (.musicxml, .xml). Give the "
+                "file one of these endings."
             )
         path.write_bytes(data)
 
@@ -210,13 +206,14 @@ class Music(Domain):
         files = sorted(Path(folders[0], "corpus", "ryansMammoth").glob("*.abc")) if folders else []
         if not files:
             raise DataError(
-                "The sample of music needs the corpus that comes with music21, which this installation lacks. Install "
-                "music21 from PyPI, or give files under data."
+                "The sample of music needs the corpus that comes with music21, which this installation "
+                "lacks. Install music21 from PyPI, or give files under data."
             )
         return Sample(
             about=(
-                "353 fiddle tunes in ABC: every third of Ryan's Mammoth Collection (Boston 1883, public domain), as "
-                "transcribed for music21's corpus and distributed with it by permission of the transcribers"
+                f"{len(files[::3])} fiddle tunes in ABC: every third of Ryan's Mammoth Collection (1883, "
+                "public domain), transcribed by Ray Davies and others; part of music21, whose corpus is "
+                "distributed by permission of the transcribers"
             ),
             files=files[::3],
         )
@@ -225,21 +222,22 @@ class Music(Domain):
         text = containers.as_text(containers.read_bytes(path, containers.LARGEST_SCORE), path, report)
         seen: dict[str, int] = {}
         tunes = 0
-        for tune in abc_notation.tunes(io.StringIO(text)):
+        for tune in abc_notation.tunes(text):
             tunes += 1
             source = f"{path}:{tune.number or tune.line}"
             try:
-                draft, metadata, repairs = _read_tune(tune, source)
-            except DataError as error:
-                report.skipped(source, _line(error))
+                draft, metadata, repairs = abc_notation.read_tune(tune.text)
+            except ValueError as error:
+                report.skipped(source, f"not ABC: {_line(error)}")
                 continue
-            for repair in repairs:
-                report.repaired(source, repair)
             name = f"{tune.number} {metadata.get('title', '')}".strip() or path.stem
             seen[name] = seen.get(name, 0) + 1
             if seen[name] > 1:
                 name = f"{name} ({seen[name]})"
-            yield from self._document(draft, name, source, metadata, report)
+            for document in self._document(draft, name, source, metadata, report):
+                for repair in repairs:
+                    report.repaired(source, repair)
+                yield document
         if not tunes:
             raise DataError(
                 f"{path}: no tune in ABC: a tune begins with an X: field and its header ends with a K: field."
@@ -285,15 +283,15 @@ class Transposition:
     @classmethod
     def of(cls, vocabulary: Tokenizer) -> Transposition:
         """The shifts for the ids of a tokenizer."""
-        size = vocabulary.get_vocab_size()
-        pitches = np.array([vocabulary.token_to_id(f"Pitch_{pitch}") for pitch in PITCHES])
-        pitch_of = np.full(size, -1)
+        ids = vocabulary.get_vocab()
+        pitches = np.array([ids[f"Pitch_{pitch}"] for pitch in PITCHES])
+        pitch_of = np.full(len(ids), -1)
         pitch_of[pitches] = PITCHES
-        moved = np.tile(np.arange(size), (len(TRANSPOSITIONS), 1))
+        moved = np.tile(np.arange(len(ids)), (len(TRANSPOSITIONS), 1))
         for row, semitones in enumerate(TRANSPOSITIONS):
             for sharps in KEYS:
-                key = vocabulary.token_to_id(f"KeySignature_{sharps}")
-                moved[row, key] = vocabulary.token_to_id(f"KeySignature_{transposed_key(sharps, semitones)}")
+                key = f"KeySignature_{transposed_key(sharps, semitones)}"
+                moved[row, ids[f"KeySignature_{sharps}"]] = ids[key]
         return cls(pitches, pitch_of, moved)
 
     def __call__(
@@ -309,13 +307,6 @@ class Transposition:
         shifted = self.moved[semitones - TRANSPOSITIONS[0]][ids]
         shifted[noted] = self.pitches[pitch[noted] + semitones]
         return shifted.astype(ids.dtype), np.arange(len(ids))
-
-
-def _read_tune(tune: abc_notation.Tune, source: str) -> tuple[Draft, dict[str, str], list[str]]:
-    try:
-        return abc_notation.read_tune(tune.text)
-    except (ValueError, ArithmeticError) as error:
-        raise DataError(f"not ABC: {_line(error)}") from error
 
 
 def _line(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import warnings
 from bisect import bisect_right
@@ -12,37 +13,41 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from domains.music.alphabet import TICKS_PER_QUARTER, bar_ticks
-from domains.music.piece import COMMON_TIME, Bar, Draft, DraftBar, Note, Piece, bar_quarters
+from domains.music.piece import COMMON_TIME, Bar, Draft, DraftBar, Note, Piece, bar_quarters, parse
 from seqbert.domain import Report
 
 if TYPE_CHECKING:
     from music21.stream import Score, Stream
 
 
+def score(text: str) -> Score:
+    """Canonical text as a music21 score, to be shown, analysed or written in any format that music21 writes.
+
+    Raises:
+        DataError: The text holds no bar.
+    """
+    return build(parse(text))
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps music21's remarks on odd scores off the user's terminal; it writes them to standard error itself."""
+    """Keeps music21's remarks on odd scores off the user's terminal; it writes them to standard error."""
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         yield
 
 
-def read_musicxml(root: ElementTree.Element) -> Iterator[Stream[Any]]:
+def read_musicxml(root: ElementTree.Element) -> list[Stream[Any]]:
     """The score of a parsed ``score-partwise`` document."""
-    from music21.musicxml.xmlToM21 import MusicXMLImporter
-
-    yield MusicXMLImporter().xmlRootToScore(root)
+    return [_music21("musicxml.xmlToM21").MusicXMLImporter().xmlRootToScore(root)]
 
 
-def read_humdrum(text: str) -> Iterator[Stream[Any]]:
+def read_humdrum(text: str) -> list[Stream[Any]]:
     """The scores of a ``**kern`` text: one, or several where the text holds several pieces."""
-    from music21 import humdrum, stream
-
-    parsed = humdrum.parseData(text).stream
-    if isinstance(parsed, stream.Opus):
-        yield from parsed.scores
-    else:
-        yield parsed
+    collection = _music21("humdrum.spineParser").HumdrumDataCollection(text)
+    collection.parse()
+    parsed = collection.stream
+    return list(parsed.scores) if isinstance(parsed, _music21("stream").Opus) else [parsed]
 
 
 def metadata(score: Stream[Any]) -> dict[str, str]:
@@ -61,32 +66,33 @@ def draft_of(score: Stream[Any], report: Report) -> Draft:
     The bars are those of the first part that has any. Transposing instruments are taken at sounding pitch.
     Chord symbols and unpitched percussion are left out.
     """
-    from music21 import instrument, stream, tempo
-
-    parts = list(score.parts) if isinstance(score, stream.Score) else []
+    instrument = _music21("instrument").Instrument
+    parts: list[Any] = list(score.parts) if isinstance(score, _music21("stream").Score) else []
     draft = Draft()
-    marks = list(score.getElementsByClass(tempo.MetronomeMark))
+    draft.tempos += _tempos(score)
     for part in parts or [score]:
-        if any(found.transposition is not None for found in part[instrument.Instrument]):
+        if any(found.transposition is not None for found in part[instrument]):
             part = part.toSoundingPitch()
         if not draft.bars:
             _take_bars(part, draft, report)
         flat = part.flatten()
         draft.parts.append(_sounding(flat, report))
-        marks += flat.getElementsByClass(tempo.MetronomeMark)
-    for mark in marks:
-        quarters = mark.getQuarterBPM()
-        if quarters and not mark.numberImplicit:
-            draft.tempos.append((Fraction(mark.offset), float(quarters)))
+        draft.tempos += _tempos(flat)
     return draft
 
 
-def _take_bars(part: Stream[Any], draft: Draft, report: Report) -> None:
-    from music21 import stream
+def _tempos(stream: Stream[Any]) -> Iterator[tuple[Fraction, float]]:
+    """Written tempos; music21's own reading of words such as "Allegro" is not taken."""
+    for mark in stream.getElementsByClass(_music21("tempo").MetronomeMark):
+        quarters = mark.getQuarterBPM()
+        if quarters and not mark.numberImplicit:
+            yield Fraction(mark.offset), float(quarters)
 
+
+def _take_bars(part: Stream[Any], draft: Draft, report: Report) -> None:
     signature: tuple[int, int] | None = None
     sharps: int | None = None
-    for measure in part.getElementsByClass(stream.Measure):
+    for measure in part.getElementsByClass(_music21("stream").Measure):
         if measure.timeSignature is not None:
             signature = measure.timeSignature.numerator, measure.timeSignature.denominator
         if measure.keySignature is not None:
@@ -101,12 +107,11 @@ def _take_bars(part: Stream[Any], draft: Draft, report: Report) -> None:
 
 def _sounding(flat: Stream[Any], report: Report) -> list[tuple[Fraction, Fraction, int]]:
     """Onset, end and pitch of each note of a part whose tied notes are joined."""
-    from music21 import harmony
-
+    harmony = _music21("harmony").Harmony
     notes: list[tuple[Fraction, Fraction, int]] = []
     tied: dict[tuple[int, Fraction], int] = {}
     for element in flat.notes:
-        if isinstance(element, harmony.Harmony):
+        if isinstance(element, harmony):
             report.tally("chord symbols left out")
             continue
         onset = Fraction(element.offset)
@@ -132,10 +137,8 @@ def _sounding(flat: Stream[Any], report: Report) -> list[tuple[Fraction, Fractio
 
 def build(piece: Piece) -> Score:
     """A music21 score with parts, measures, voices where notes overlap, and ties over bar lines."""
-    from music21 import key, metadata, meter, stream, tempo
-
-    score = stream.Score()
-    score.insert(0, metadata.Metadata())
+    stream, key, meter, tempo = (_music21(name) for name in ("stream", "key", "meter", "tempo"))
+    built: Score = stream.Score()
     for number, notes in enumerate(piece.parts or [[]]):
         part = stream.Part(id=f"Part {number}")
         by_bar = _by_bar(notes, piece.bars)
@@ -159,15 +162,13 @@ def build(piece: Piece) -> Score:
             _fill_measure(measure, by_bar[index], bar)
             part.coreInsert(_quarters(bar.start), measure)
         part.coreElementsChanged()
-        score.insert(0, part)
-    return score
+        built.insert(0, part)
+    return built
 
 
 def to_musicxml(score: Score) -> bytes:
     """The score as a MusicXML document."""
-    from music21.musicxml.m21ToXml import GeneralObjectExporter
-
-    return bytes(GeneralObjectExporter(score).parse())
+    return bytes(_music21("musicxml.m21ToXml").GeneralObjectExporter(score).parse())
 
 
 def _by_bar(notes: list[Note], bars: list[Bar]) -> list[list[tuple[Note, str | None]]]:
@@ -189,8 +190,7 @@ def _by_bar(notes: list[Note], bars: list[Bar]) -> list[list[tuple[Note, str | N
 
 
 def _fill_measure(measure: Any, contents: list[tuple[Note, str | None]], bar: Bar) -> None:
-    from music21 import chord, note, stream
-
+    stream, chord, note, tie_types = (_music21(name) for name in ("stream", "chord", "note", "tie"))
     voices: list[list[tuple[int, int, Any]]] = []
     reach: list[int] = []
     graces = []
@@ -202,9 +202,7 @@ def _fill_measure(measure: Any, contents: list[tuple[Note, str | None]], bar: Ba
             continue
         sounding.quarterLength = _quarters(played.duration)
         if tie is not None:
-            from music21.tie import Tie
-
-            sounding.tie = Tie(tie)
+            sounding.tie = tie_types.Tie(tie)
         chords.setdefault((played.onset - bar.start, played.duration), []).append(sounding)
     for (onset, duration), members in sorted(chords.items(), key=lambda item: item[0]):
         element = members[0]
@@ -237,8 +235,8 @@ def _fill_measure(measure: Any, contents: list[tuple[Note, str | None]], bar: Ba
 def spelling(pitch: int, sharps: int) -> str:
     """The name, as music21 writes it, of a MIDI pitch under a key signature.
 
-    Of the names of a pitch the one is taken that lies nearest to the key on the line of fifths: from three steps
-    below the key's tonic to eight above it, in C from E flat to G sharp.
+    Of the names of a pitch the one is taken that lies nearest to the key on the line of fifths: from three
+    steps below the tonic of the major key to eight above it, in C from E flat to G sharp.
 
     >>> spelling(63, 0), spelling(68, 0), spelling(70, 4), spelling(59, 7)
     ('E-4', 'G#4', 'A#4', 'B3')
@@ -248,6 +246,11 @@ def spelling(pitch: int, sharps: int) -> str:
     alteration, letter = divmod(fifths + 1, 7)
     octave = (pitch - alteration) // 12 - 1
     return "FCGDAEB"[letter] + ("#" * alteration or "-" * -alteration) + str(octave)
+
+
+def _music21(module: str) -> Any:
+    """A module of music21, imported when it is first needed; its types are told in part only."""
+    return importlib.import_module(f"music21.{module}")
 
 
 def _quarters(ticks: int) -> Fraction:

@@ -84,6 +84,7 @@ class Protein(Domain):
         (".fasta", ".fa", ".fas", ".faa", ".pep", ".pro"), "FASTA, proteins"
     )
     symbol = "residue"
+    pairs = False  # a protein is one segment
 
     options: ProteinOptions
 
@@ -104,7 +105,7 @@ class Protein(Domain):
         return super().reads(path) or looks_like_fasta(path, (STANDARD + RARE).encode())
 
     def read(self, path: Path, report: Report) -> Iterator[Document]:
-        """Yields one document a protein, in one segment, with description, organism and gene where they are told.
+        """Yields one document a protein, in one segment, with its description, organism and gene if told.
 
         Raises:
             DataError: As :func:`domains.fasta.read_fasta` does, and for an unknown character where the option
@@ -119,8 +120,8 @@ class Protein(Domain):
                 problem = _problem(chr(record.sequence[cleaned.unknown_at - 1]), cleaned.unknown_at)
                 if self.options.unknown == "error":
                     raise DataError(
-                        f"{path}, record {record.number} ({name}): {problem}. Mend the record, or set the option "
-                        "unknown to replace or skip."
+                        f"{path}, record {record.number} ({name}): {problem}. Mend the record, or set the "
+                        "option unknown to replace or skip."
                     )
                 if self.options.unknown == "skip":
                     report.skipped(source, "a character that is no residue")
@@ -176,8 +177,8 @@ class Protein(Domain):
         vocabulary = tokenizer.get_vocab()
         if missing := [letter for letter in STANDARD if letter not in vocabulary]:
             raise ConfigError(
-                f"This tokenizer has no token for the residue {missing[0]}, so it was not made for proteins by "
-                "residue: set tokenizer to null, or to one that the protein domain made."
+                f"This tokenizer has no token for the residue {missing[0]}, so it was not made for proteins "
+                "by residue: set tokenizer to null, or to one that the protein domain made."
             )
         super().use(tokenizer)
         self._ids = self._alphabet.ids(vocabulary, vocabulary[tokenizer.model.unk_token])
@@ -188,7 +189,7 @@ class Protein(Domain):
         Raises:
             DomainError: No tokenizer is in use yet.
         """
-        assert self.vocabulary
+        _ = self.vocabulary  # raises where none is in use
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
         ids = self._ids[np.frombuffer("".join(texts).encode("latin-1", "replace"), np.uint8)]
         spans = None
@@ -202,7 +203,7 @@ class Protein(Domain):
         write_fasta(path, "protein", text)
 
     def sample(self) -> Sample:
-        """Proteins of families that have many members in it; ``sample/SOURCE.md`` says which and how chosen."""
+        """Proteins of families with many members; ``sample/SOURCE.md`` says which and how chosen."""
         return Sample(
             about="983 UniProt proteins of 43 families (UniProt Consortium, CC BY 4.0)",
             files=[Path(__file__).parent / "sample" / "uniprot_families.fasta.gz"],
@@ -215,11 +216,11 @@ class Protein(Domain):
         report.tally("gaps removed", cleaned.removed)
         report.tally("characters that are no residue written as X", cleaned.unknown)
         report.tally("gaps kept", text.count("-"))
-        if text.endswith("*"):
-            report.tally("terminal stops")
-            if self.options.terminal_stop == "strip":
-                text = text[:-1]
-        report.tally("inner stops", text.count("*", 0, -1) if self.options.terminal_stop == "keep" else text.count("*"))
+        terminal = text.endswith("*")
+        report.tally("inner stops", text.count("*") - terminal)
+        report.tally("terminal stops", int(terminal))
+        if terminal and self.options.terminal_stop == "strip":
+            text = text[:-1]
         return text
 
 

@@ -22,6 +22,13 @@ _ACCENTS = "\u0300-\u036f"
 INVISIBLE = re.compile(f"[{_INVISIBLE}]")
 """What canonical text never holds: control characters, soft hyphens, byte-order and directional marks."""
 
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def replace_surrogates(text: str) -> str:
+    """Text with U+FFFD for each half of a surrogate pair: JSON can spell them, but they are no characters."""
+    return _SURROGATES.sub("\ufffd", text)
+
 
 def canonical_form(lowercase: bool, strip_accents: bool) -> normalizers.Normalizer:
     """The normalizer that gives canonical text; running it twice changes nothing more.

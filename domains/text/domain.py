@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tokenizers import Tokenizer
 
-from domains.text.canonical import INVISIBLE, canonical_form
+from domains.text.canonical import INVISIBLE, canonical_form, replace_surrogates
 from domains.text.readers import Record, ending, json_records, markdown_record, text_records
 from domains.text.sample import text_sample
 from domains.text.sentences import split_sentences
@@ -113,7 +113,7 @@ class Text(Domain):
 
     def canonical(self, raw: str) -> str:
         """Text in canonical form, by the normalizer that the tokenizer carries."""
-        return str(self._canonical_form.normalize_str(raw))
+        return str(self._canonical_form.normalize_str(replace_surrogates(raw)))
 
     def tokenizer(self, segments: Iterable[str], vocab_size: int | None) -> Tokenizer:
         """A WordPiece tokenizer learned from ``segments``; at most 8192 entries if ``vocab_size`` is None."""

@@ -9,13 +9,13 @@ import gzip
 import io
 import json
 import lzma
-import re
 import zlib
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
+from domains.text.canonical import replace_surrogates
 from domains.text.markup import Block, html_blocks, markdown_blocks
 from domains.text.sentences import split_paragraphs
 from seqbert.domain import COMPRESSIONS, Report
@@ -87,9 +87,8 @@ def text_records(path: Path, sentence_per_line: bool) -> Iterator[Record]:
         if blank:
             continue
         numbers, texts = zip(*group, strict=True)
-        if sentence_per_line:
-            blocks = [Block(text, whole=True) for text in texts]
-        else:
+        blocks = [Block(text, whole=True) for text in texts]
+        if not sentence_per_line:
             blocks = [Block("\n".join(texts))]
         yield Record(f"{path.name}:{numbers[0]}", blocks, f"{path}:{numbers[0]}")
 
@@ -143,19 +142,16 @@ def json_records(path: Path, field: str, report: Report) -> Iterator[Record]:
         if blocks is None:
             report.skipped(source, f'the field "{field}" is neither a string nor a list of strings')
             continue
-        if any(_SURROGATE.search(block.text) for block in blocks):
+        repaired = [block._replace(text=replace_surrogates(block.text)) for block in blocks]
+        if repaired != blocks:
             report.repaired(source, "halves of surrogate pairs replaced by U+FFFD")
-            blocks = [block._replace(text=_SURROGATE.sub("\ufffd", block.text)) for block in blocks]
         metadata = {key: _plain(item) for key, item in value.items() if isinstance(item, str | int | float)}
-        yield Record(metadata.pop("id", str(number)), blocks, source, metadata)
+        yield Record(metadata.pop("id", str(number)), repaired, source, metadata)
     if known_fields and not has_field:
         raise DataError(
             f'{path} has no field "{field}": its objects have {", ".join(sorted(known_fields)[:20])}. '
             f"Name the field that holds the text with the option text_field.{nearest(field, known_fields)}"
         )
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _open(path: Path) -> io.BufferedIOBase:
@@ -179,13 +175,9 @@ def _check_beginning(path: Path, file: io.BufferedIOBase) -> None:
     """Tells a binary file before a "line" of it, which may be all of it, is in memory."""
     start: bytes = cast(Any, file).peek(4096)[:4096]
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise DataError(
-            f"{path} is UTF-16 text. Convert it to UTF-8, for example with iconv -f UTF-16 -t UTF-8."
-        )
+        raise DataError(f"{path} is UTF-16 text. Convert it to UTF-8, for example with iconv -f UTF-16 -t UTF-8.")
     if b"\0" in start:
-        raise DataError(
-            f"{path} holds NUL bytes: it is a binary file, or text that is not UTF-8, and is not read."
-        )
+        raise DataError(f"{path} holds NUL bytes: it is a binary file, or text that is not UTF-8, and is not read.")
 
 
 def _decoded(path: Path, number: int, raw: bytes) -> str:
@@ -209,4 +201,4 @@ def _json_blocks(text: Any) -> list[Block] | None:
 
 
 def _plain(value: str | int | float) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return replace_surrogates(value) if isinstance(value, str) else json.dumps(value)

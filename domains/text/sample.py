@@ -12,7 +12,7 @@ from seqbert.domain import Document, Sample
 
 _RULE = re.compile(r"\s*[-=*~^\"'+#|.: ]*")  # underlines of headings, borders of tables
 _CELL_BORDERS = re.compile(r"(?:^|\s)\|(?=\s|$)")
-_EMPHASIS = re.compile(r"(?<![\w*])(\*{1,2})(?=\S)([^*\n]+)(?<=\S)\1(?![\w*])")
+_EMPHASIS = re.compile(r"(?<![^\s(])(\*{1,2})(\w[^*]*)(?<=\w)\1(?!\w)")
 
 
 def text_sample(canonical: Callable[[str], str]) -> Sample:

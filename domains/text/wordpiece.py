@@ -71,9 +71,7 @@ def train_wordpiece(
         raise DataError("There is no text to learn a vocabulary from: every segment is empty.")
     beginnings, continuations = _alphabet(words, vocab_size, _pre_tokenizer(split_han, None))
     pre_tokenizer = _pre_tokenizer(split_han, continuations)
-    tokens = _learn_tokens(
-        _spellable(words, pre_tokenizer, set(beginnings)), beginnings, continuations, vocab_size
-    )
+    tokens = _learn_tokens(_spellable(words, pre_tokenizer, set(beginnings)), beginnings, continuations, vocab_size)
     vocabulary = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *tokens])}
 
     tokenizer = Tokenizer(
@@ -154,9 +152,7 @@ def _alphabet(
     for word, count in words.items():
         for character in word:
             characters[character] += count
-    continuing = {
-        character for character in characters if len(pre_tokenizer.pre_tokenize_str("a" + character)) == 1
-    }
+    continuing = {character for character in characters if len(pre_tokenizer.pre_tokenize_str("a" + character)) == 1}
 
     room = vocab_size - len(SPECIAL_TOKENS)
     needed = _COVERAGE * characters.total()
@@ -173,14 +169,12 @@ def _alphabet(
         full = len(SPECIAL_TOKENS) + len(characters) + len(continuing)
         raise ConfigError(
             f"A vocab_size of {vocab_size} leaves no room for a letter beside the {len(SPECIAL_TOKENS)} "
-            f"special tokens: the minimum is {len(SPECIAL_TOKENS) + 2}; {full} spell every character of this text."
+            f"special tokens: the minimum is {len(SPECIAL_TOKENS) + 2}; {full} spell every character here."
         )
     return sorted(kept), sorted(continuing.intersection(kept))
 
 
-def _spellable(
-    words: Counter[str], pre_tokenizer: pre_tokenizers.PreTokenizer, alphabet: set[str]
-) -> Counter[str]:
+def _spellable(words: Counter[str], pre_tokenizer: pre_tokenizers.PreTokenizer, alphabet: set[str]) -> Counter[str]:
     """The words cut where a character is not in the alphabet, without those characters."""
     spellable: Counter[str] = Counter()
     for word, count in words.items():
@@ -241,7 +235,8 @@ def _decoder() -> decoders.Decoder:
     wide = r"""[。、，．！？；：）」』】〉》]"""
     word = r"[\p{L}\p{M}\p{N}]"
     han, kana = r"\p{Han}", r"[\p{Hiragana}\p{Katakana}ー]"
-    spaces = [
+    superfluous = [
+        rf"^{CONTINUATION}",  # of a text that begins within a word
         rf" (?={closing})",
         rf"(?<={opening}|{wide}) ",
         rf"(?<={word}) (?=['’‐-] \p{{L}})",  # before an apostrophe or hyphen within a word, and after it
@@ -254,6 +249,6 @@ def _decoder() -> decoders.Decoder:
         [
             decoders.WordPiece(prefix=CONTINUATION, cleanup=False),
             decoders.Fuse(),
-            decoders.Replace(Regex("|".join(spaces)), ""),
+            decoders.Replace(Regex("|".join(superfluous)), ""),
         ]
     )

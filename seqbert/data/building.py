@@ -594,10 +594,10 @@ def _cut_document(
     >>> offsets, lengths = np.array([0, 50]), np.array([50, 50])
     >>> train, held = _cut_document(offsets, lengths, 0.9, True)
     >>> [part.tolist() for part in train], [part.tolist() for part in held]
-    (([0], [50]), ([50], [50]))
+    ([[0], [50]], [[50], [50]])
     >>> train, held = _cut_document(offsets[:1], lengths[:1], 0.9, True)
     >>> [part.tolist() for part in train], [part.tolist() for part in held]
-    (([0], [45]), ([45], [5]))
+    ([[0], [45]], [[45], [5]])
     """
     if not cut:
         everything, nothing = (offsets, lengths), (offsets[:0], lengths[:0])

@@ -117,9 +117,11 @@ class Mixture:
     def __init__(self, shares: Sequence[float], seed: int) -> None:
         exact = np.asarray(shares, np.float64) / np.sum(shares) * PERIOD
         self.counts = np.maximum(np.floor(exact).astype(np.int64), 1)  # the smallest group is drawn too
-        while (missing := PERIOD - int(self.counts.sum())) != 0:
-            furthest = np.argsort(np.sign(missing) * (self.counts - exact), kind="stable")
-            self.counts[furthest[: abs(missing)]] += np.sign(missing)
+        missing = PERIOD - int(self.counts.sum())
+        if missing > 0:
+            largest_remainders = np.argsort(self.counts - exact, kind="stable")[:missing]
+            self.counts[largest_remainders] += 1
+        self.counts[np.argmax(self.counts)] += min(0, missing)
         self.seed = seed
 
     def __call__(self, counters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -43,6 +43,9 @@ def packed_attention(
 
     Returns:
         ``[tokens, heads, head_dim]``. No row is ever fully masked: a token sees at least itself.
+
+    Raises:
+        ValueError: The varlen backend is asked for with dropout, which its kernel does not have.
     """
     match backend or fastest_backend(query, dropout):
         case "reference":
@@ -50,6 +53,8 @@ def packed_attention(
         case "buckets":
             return _buckets(query, key, value, batch, causal, dropout)
         case "varlen":
+            if dropout:
+                raise ValueError("the varlen backend has no dropout")
             return _varlen(query, key, value, batch, causal)
 
 
@@ -58,7 +63,8 @@ def fastest_backend(query: Tensor, dropout: float) -> Backend:
     flash = (
         query.is_cuda
         and query.dtype in (torch.float16, torch.bfloat16)
-        and dropout == 0  # the kernel has no dropout
+        and dropout == 0  # the kernel has none
+        and len(query) > 0
         and query.shape[-1] % 8 == 0
         and query.shape[-1] <= 256
         and torch.cuda.get_device_capability(query.device) >= (8, 0)
@@ -81,7 +87,8 @@ def reference_attention(
     """
     precise = torch.promote_types(query.dtype, torch.float32)  # half precision overflows in the exponent
     outputs, weights = [], []
-    parts = (torch.split(tensor, list(batch.lengths)) for tensor in (query, key, value))
+    lengths = list(batch.lengths) or [0]  # an empty stream is one empty sequence, as for the others
+    parts = (torch.split(tensor, lengths) for tensor in (query, key, value))
     for q, k, v in zip(*parts, strict=True):
         scores = torch.einsum("qhd,khd->hqk", q.to(precise) / math.sqrt(q.shape[-1]), k.to(precise))
         if causal:
@@ -90,35 +97,28 @@ def reference_attention(
         probabilities = scores.softmax(-1)
         weights.append(probabilities)
         outputs.append(torch.einsum("hqk,khd->qhd", F.dropout(probabilities, dropout).to(v.dtype), v))
-    return (torch.cat(outputs) if outputs else torch.zeros_like(query)), weights
+    return torch.cat(outputs), weights
 
 
-def _buckets(
-    query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, dropout: float
-) -> Tensor:
+def _buckets(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, dropout: float) -> Tensor:
     outputs = []
     start = 0
-    for count, length in batch.runs():
+    # An empty stream passes through as one empty sequence, so that every weight still gets a gradient.
+    for count, length in [run for run in batch.runs() if run[1]] or [(1, 0)]:
         stop = start + count * length
-        if stop > start:
-            # [count * length, heads, head_dim] seen as [count, heads, length, head_dim], without a copy
-            q, k, v = (
-                tensor[start:stop].view(count, length, *tensor.shape[1:]).transpose(1, 2)
-                for tensor in (query, key, value)
-            )
-            mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
-            outputs.append(mixed.transpose(1, 2).flatten(0, 1))
+        # [count * length, heads, head_dim] seen as [count, heads, length, head_dim], without a copy
+        q, k, v = (
+            tensor[start:stop].view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in (query, key, value)
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+        outputs.append(mixed.transpose(1, 2).flatten(0, 1))
         start = stop
-    if len(outputs) == 1:
-        return outputs[0]
-    return torch.cat(outputs) if outputs else torch.zeros_like(query)
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
 def _varlen(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
-    if not batch.tokens:
-        return torch.zeros_like(query)
     longest = max(batch.lengths)
     mixed = varlen_attn(
         query,

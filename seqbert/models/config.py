@@ -147,8 +147,7 @@ class ModelConfig:
         """
         if self.preset not in PRESETS:
             raise ConfigError(
-                f'there is no preset "{self.preset}"; there are {", ".join(PRESETS)}.'
-                + nearest(self.preset, PRESETS)
+                f'there is no preset "{self.preset}"; there are {", ".join(PRESETS)}.' + nearest(self.preset, PRESETS)
             )
         changes: dict[str, Any] = {
             field.name: value

@@ -53,14 +53,10 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig, vocabularies: Mapping[str, int]) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = by_vocabulary(
-            {name: Embeddings(config, size) for name, size in vocabularies.items()}
-        )
+        self.embeddings = by_vocabulary({name: Embeddings(config, size) for name, size in vocabularies.items()})
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
 
-    def forward(
-        self, batch: PackedBatch, *, layers: bool = False, attention: bool = False
-    ) -> Tensor | EncoderOutput:
+    def forward(self, batch: PackedBatch, *, layers: bool = False, attention: bool = False) -> Tensor | EncoderOutput:
         """Hidden states ``[tokens, hidden_size]``; an :class:`EncoderOutput` where more is asked for.
 
         Attention weights come from the reference backend, which is slower than the others.
@@ -140,9 +136,7 @@ class SelfAttention(nn.Module):
 
     def _heads(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         shape = (-1, self.config.num_attention_heads, self.config.head_dim)
-        query, key, value = (
-            projection(hidden).view(shape) for projection in (self.query, self.key, self.value)
-        )
+        query, key, value = (projection(hidden).view(shape) for projection in (self.query, self.key, self.value))
         return query, key, value
 
     def _options(self) -> dict[str, Any]:

@@ -24,9 +24,7 @@ def check_heads(kinds: Iterable[str]) -> None:
     """
     for kind in kinds:
         if kind not in HEADS:
-            raise ConfigError(
-                f'there is no head "{kind}"; there are {" and ".join(HEADS)}.' + nearest(kind, HEADS)
-            )
+            raise ConfigError(f'there is no head "{kind}"; there are {" and ".join(HEADS)}.' + nearest(kind, HEADS))
 
 
 class MaskedLMHead(nn.Module):

@@ -35,6 +35,8 @@ from seqbert.models.model import Model, draw
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+__all__ = ["Checkpoint", "LoadReport", "load_into", "load_tokenizer", "read_checkpoint", "resize", "save"]
+
 MODEL_TYPES = ("bert",)
 """Values of ``model_type`` in config.json that can be read."""
 
@@ -157,7 +159,7 @@ class Checkpoint:
 
     @property
     def heads(self) -> set[str]:
-        """The kinds of heads that the checkpoint has weights for: for ``Model(..., heads={name: this})``."""
+        """The kinds of heads that the checkpoint has weights for, of "pair" perhaps the pooler alone."""
         return {name.split(".")[2] for name in self.tensors if name.startswith("heads.")}
 
 
@@ -168,7 +170,7 @@ class LoadReport:
     Attributes:
         loaded: The model's parameters that were set, by name.
         newly_initialised: Parameters that the checkpoint has nothing for; they stay as they were.
-        left_over: Tensors of the checkpoint that the model has no place for, by the names in its file.
+        left_over: Tensors of the checkpoint that the model has no place for, by their Hugging Face names.
         ignored: What carried nothing, with the reason.
     """
 
@@ -187,9 +189,7 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise CheckpointError(
-            f"{folder} is not a folder; a Hugging Face checkpoint is one, with a config.json"
-        )
+        raise CheckpointError(f"{folder} is not a folder; a Hugging Face checkpoint is one, with a config.json")
     settings = read_json(folder / "config.json")
     config, vocab_size, ignored = _read_config(folder / "config.json", settings)
     tensors: dict[str, Tensor] = {}
@@ -254,9 +254,7 @@ def load_into(model: Model, vocabulary: str, checkpoint: Checkpoint, blocks: boo
     return report
 
 
-def save(
-    model: Model, vocabulary: str, folder: str | Path, tokenizer_json: str | Path, max_length: int
-) -> None:
+def save(model: Model, vocabulary: str, folder: str | Path, tokenizer_json: str | Path, max_length: int) -> None:
     """Writes one vocabulary's embeddings and heads with the shared blocks, for us and for ``transformers``.
 
     The folder gets config.json, model.safetensors, tokenizer.json and tokenizer_config.json. The decoder that
@@ -307,13 +305,15 @@ def resize(model: Model, vocabulary: str, size: int, seed: int) -> None:
             "tokens beyond would be lost. Use the tokenizer that the weights were trained with"
         )
     shape = torch.Size((size - old, word.embedding_dim))
-    rows = draw(shape, model.config.initializer_range, seed, f"resize {old} {size}").to(word.weight)
-    word.weight = nn.Parameter(torch.cat([word.weight, rows]))
+    name = f"encoder.embeddings.{vocabulary}.word.weight/{old}:{size}"
+    rows = draw(shape, model.config.initializer_range, seed, name).to(word.weight)
+    word.weight = nn.Parameter(torch.cat([word.weight, rows]), word.weight.requires_grad)
     word.num_embeddings = size
     heads: Any = model.heads[vocabulary]
     if "masked_lm" in heads:
         bias = heads["masked_lm"].bias
-        heads["masked_lm"].bias = nn.Parameter(torch.cat([bias, bias.new_zeros(size - old)]))
+        longer = torch.cat([bias, bias.new_zeros(size - old)])
+        heads["masked_lm"].bias = nn.Parameter(longer, bias.requires_grad)
 
 
 # Names
@@ -375,9 +375,7 @@ def _read_config(path: Path, settings: dict[str, Any]) -> tuple[EncoderConfig, i
         raise CheckpointError(f"{path} lacks {', '.join(missing)}: it does not describe a BERT encoder")
     vocab_size = settings["vocab_size"]
     if isinstance(vocab_size, bool) or not isinstance(vocab_size, int) or vocab_size < 1:
-        raise CheckpointError(
-            f"{path}: vocab_size is {vocab_size!r}; it must be a whole number of at least 1"
-        )
+        raise CheckpointError(f"{path}: vocab_size is {vocab_size!r}; it must be a whole number of at least 1")
     fields = {field: settings[key] for key, field in _SHAPING_KEYS.items() if key in settings}
     try:
         config = EncoderConfig(**fields)
@@ -392,9 +390,7 @@ def _read_config(path: Path, settings: dict[str, Any]) -> tuple[EncoderConfig, i
         )
     unread = settings.keys() - _SHAPING_KEYS.keys() - _REFUSED_VALUES.keys() - _HARMLESS_KEYS - {"vocab_size"}
     if unread:
-        ignored.append(
-            f"config.json: {', '.join(sorted(unread))}; config.json is read as data, for known keys only"
-        )
+        ignored.append(f"config.json: {', '.join(sorted(unread))}; config.json is read as data, for known keys only")
     return config, vocab_size, ignored
 
 
@@ -426,13 +422,9 @@ def _weight_files(folder: Path) -> list[Path]:
         shards = sorted({str(name) for name in weight_map.values()})
         for name in shards:
             if Path(name).name != name:
-                raise CheckpointError(
-                    f'{index} names "{name}"; a file of weights must lie in the same folder'
-                )
+                raise CheckpointError(f'{index} names "{name}"; a file of weights must lie in the same folder')
         return [folder / name for name in shards]
-    pickles = sorted(
-        path.name for pattern in ("*.bin", "*.ckpt", "*.h5", "*.pt") for path in folder.glob(pattern)
-    )
+    pickles = sorted(path.name for pattern in ("*.bin", "*.ckpt", "*.h5", "*.pt") for path in folder.glob(pattern))
     if pickles:
         raise CheckpointError(
             f"{folder} holds its weights as {pickles[0]} and not as model.safetensors. Such a file can run "
@@ -452,9 +444,7 @@ def _settle_twins(
         # An untied decoder is a function that ours cannot express, and without it the head means nothing.
         head = [name for name in tensors if name.startswith("heads.*.masked_lm.")]
         left_over += [*twins, *(_their_name(name) for name in head)]
-        ignored.append(
-            "cls.predictions: its decoder is not tied to the word embeddings, so the head is left out"
-        )
+        ignored.append("cls.predictions: its decoder is not tied to the word embeddings, so the head is left out")
         for name in head:
             del tensors[name]
         return
@@ -464,9 +454,7 @@ def _settle_twins(
     if bias is not None:
         kept = tensors.setdefault("heads.*.masked_lm.bias", bias)
         if kept is not bias and torch.equal(kept, bias):
-            ignored.append(
-                "cls.predictions.decoder.bias: a copy of cls.predictions.bias, to which it is tied"
-            )
+            ignored.append("cls.predictions.decoder.bias: a copy of cls.predictions.bias, to which it is tied")
         elif kept is not bias:
             left_over.append("cls.predictions.decoder.bias")
 

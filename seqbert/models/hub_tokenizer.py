@@ -64,9 +64,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, max_length: int) -> None:
         folder: Must be there.
         max_length: What ``transformers`` cuts texts to when it is asked to.
     """
-    special = {
-        key: token for key, token in BERT_SPECIAL_TOKENS.items() if tokenizer.token_to_id(token) is not None
-    }
+    special = {key: token for key, token in BERT_SPECIAL_TOKENS.items() if tokenizer.token_to_id(token) is not None}
     tokenizer.no_padding()
     tokenizer.no_truncation()
     if tokenizer.post_processor is None and {"cls_token", "sep_token"} <= special.keys():
@@ -105,13 +103,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(
-            f"{path.parent} has no {path.name}, so it is no Hugging Face checkpoint"
-        ) from None
+        raise CheckpointError(f"{path.parent} has no {path.name}, so it is no Hugging Face checkpoint") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path} is not readable as JSON ({error}); fetch the checkpoint again"
-        ) from error
+        raise CheckpointError(f"{path} is not readable as JSON ({error}); fetch the checkpoint again") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} must hold a JSON object and holds a {type(content).__name__}")
     return content
@@ -134,7 +128,11 @@ def _add_bert_frame(tokenizer: Tokenizer, cls: str = "[CLS]", sep: str = "[SEP]"
 
 
 def _word_piece(vocab_txt: Path) -> Tokenizer:
-    """The tokenizer that BERT was released with (Devlin et al. 2019), from its list of tokens, one a line."""
+    """The tokenizer that BERT was released with (Devlin et al. 2019), from its list of tokens, one a line.
+
+    Where tokenizer_config.json does not say whether texts are lower-cased, the list does: they are if it has
+    no capital letter outside special tokens.
+    """
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.decoders import WordPiece as WordPieceDecoder
     from tokenizers.models import WordPiece
@@ -153,12 +151,13 @@ def _word_piece(vocab_txt: Path) -> Tokenizer:
     lacking = [special[key] for key in ("unk_token", "cls_token", "sep_token") if special[key] not in ids]
     if lacking:
         raise CheckpointError(f"{vocab_txt} is no BERT vocabulary: it lacks {', '.join(lacking)}")
+    uncased = not any(token != token.lower() for token in tokens if not token.startswith("["))
     tokenizer = Tokenizer(WordPiece(ids, unk_token=special["unk_token"], max_input_chars_per_word=100))
     tokenizer.normalizer = BertNormalizer(
         clean_text=True,
         handle_chinese_chars=bool(options.get("tokenize_chinese_chars", True)),
         strip_accents=options.get("strip_accents"),
-        lowercase=bool(options.get("do_lower_case", True)),
+        lowercase=bool(options.get("do_lower_case", uncased)),
     )
     tokenizer.pre_tokenizer = BertPreTokenizer()
     tokenizer.decoder = WordPieceDecoder(prefix="##")

@@ -140,26 +140,24 @@ def _choose_units(
     probability: float,
     seed: int,
 ) -> np.ndarray:
-    """Places of the tokens of the chosen units: whole units, in random order, while the rate leaves room for them.
+    """Places of the tokens of the chosen units: whole units, in random order, as many tokens as the rate says.
 
-    The first one drawn is taken whatever its size, so that every sequence has a target.
+    The unit that would go beyond the rate is taken as often as the room left for it is a share of it, so that the
+    rate holds on average; the first one is taken whatever its size, so that every sequence has a target.
     """
     places = np.flatnonzero(eligible)
-    _, first, inverse, sizes = np.unique(
-        unit[places], return_index=True, return_inverse=True, return_counts=True
-    )
+    _, first, inverse, sizes = np.unique(unit[places], return_index=True, return_inverse=True, return_counts=True)
     owner = number[places[first]]
-    draw = uniform(seed, stream("masked"), *(part[places[first]] for part in key))
-    counts = np.bincount(number[places], minlength=int(number[-1]) + 1)
-    room = _wanted(counts, probability).tolist()
-    untouched = [True] * len(room)
+    unit_key = tuple(part[places[first]] for part in key)
+    order = np.argsort(owner + uniform(seed, stream("masked"), *unit_key), kind="stable")
+    owner, sizes = owner[order], sizes[order]
+    begins = np.append(True, owner[1:] != owner[:-1])
+    sums = np.cumsum(sizes) - sizes
+    before = sums - sums[begins][np.cumsum(begins) - 1]
+    room = _wanted(np.bincount(number[places], minlength=int(number[-1]) + 1), probability)[owner] - before
+    lucky = uniform(seed, stream("last unit"), *unit_key)[order] * sizes < room
     taken = np.zeros(len(sizes), bool)
-    for candidate in np.argsort(owner + draw, kind="stable").tolist():
-        sequence, size = owner[candidate], int(sizes[candidate])
-        if size <= room[sequence] or untouched[sequence]:
-            taken[candidate] = True
-            room[sequence] -= size
-            untouched[sequence] = False
+    taken[order] = begins | (sizes <= room) | lucky
     return places[taken[inverse]]
 
 

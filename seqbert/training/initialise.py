@@ -124,7 +124,11 @@ def build_model(
         model = Model(config, sizes, heads)
         model.initialise(seed)
         return model, []
-    known = {name: checkpoint for name, checkpoint in initial.checkpoints.items() if name in sizes}
+    known = {
+        name: dataclasses.replace(checkpoint, config=config)  # dropout and direction may be the run's own
+        for name, checkpoint in initial.checkpoints.items()
+        if name in sizes
+    }
     for name in replaced & known.keys():
         known[name] = _with_new_words(known[name], tokenizers[name], config, seed)
     model = Model(

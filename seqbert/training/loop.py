@@ -178,10 +178,9 @@ class Loop:
         values = {f"validation_{name}": reported(row) for name, row in metrics.items()}
         self.log.write({"step": progress.step, **values})
         score = self.score(metrics)
-        if score is None or progress.best_score is None or score < progress.best_score:
+        if progress.step and (score is None or progress.best_score is None or score < progress.best_score):
             progress.best_score, progress.best_step = score, progress.step
-            if progress.step:
-                self.keep_best()
+            self.keep_best()
         return metrics
 
     def _record(self, sums: Mapping[str, Mapping[str, Tensor]], meter: _Meter) -> dict[str, Any]:

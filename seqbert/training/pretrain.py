@@ -72,7 +72,7 @@ class DomainConfig:
     @classmethod
     def field_types(cls, key: str, data: Mapping[str, Any]) -> dict[str, Any]:
         """The options are those of the plugin that the section is named after."""
-        return {"options": registry.load(key).Options | None}
+        return {"options": registry.load(key).Options}
 
 
 @dataclasses.dataclass
@@ -234,8 +234,6 @@ class _Preparation:
         self.config = config
         self.console = console
         self.plugins = {name: registry.load(name)(part.options) for name, part in config.domains.items()}
-        for name, plugin in self.plugins.items():
-            config.domains[name].options = plugin.options
         self.initial: Initial | None = None
         if config.init is not None:
             self.initial = find_initial(config.init, list(config.domains))

@@ -17,9 +17,7 @@ def test_the_count_is_that_of_the_modules(preset: str, heads: tuple[str, ...]) -
         model = Model(PRESETS[preset], {"x": 4101}, {"x": heads})
     description = describe(PRESETS[preset], 4101, heads)
     assert description.total_parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert description.encoder_parameters == sum(
-        parameter.numel() for parameter in model.encoder.parameters()
-    )
+    assert description.encoder_parameters == sum(parameter.numel() for parameter in model.encoder.parameters())
 
 
 def test_bert_base_and_large_have_the_published_counts() -> None:

@@ -12,9 +12,7 @@ def stream(lengths, dtype=torch.float64, device="cpu"):
     batch = pack("x", [np.zeros(length, np.int64) for length in lengths]).to(torch.device(device))
     generator = torch.Generator().manual_seed(0)
     return batch, *(
-        torch.randn(batch.tokens, 3, 8, generator=generator, dtype=torch.float64)
-        .to(device, dtype)
-        .requires_grad_()
+        torch.randn(batch.tokens, 3, 8, generator=generator, dtype=torch.float64).to(device, dtype).requires_grad_()
         for _ in range(3)
     )
 
@@ -40,16 +38,16 @@ def test_the_reference_is_the_textbook_formula() -> None:
 def test_buckets_equal_the_reference_in_value_and_gradient(lengths: list[int], causal: bool) -> None:
     batch, *inputs = stream(lengths)
     expected = values_and_gradients(inputs, batch, causal=causal, backend="reference")
-    torch.testing.assert_close(
-        values_and_gradients(inputs, batch, causal=causal, backend="buckets"), expected
-    )
+    torch.testing.assert_close(values_and_gradients(inputs, batch, causal=causal, backend="buckets"), expected)
 
 
 @pytest.mark.parametrize("backend", ["reference", "buckets"])
 @pytest.mark.parametrize("lengths", [[], [0]])
 def test_a_stream_without_tokens_gives_one_without_tokens(backend, lengths: list[int]) -> None:
     batch, *inputs = stream(lengths)
-    assert packed_attention(*inputs, batch, backend=backend).shape == (0, 3, 8)
+    output = packed_attention(*inputs, batch, backend=backend)
+    assert output.shape == (0, 3, 8)
+    assert all(gradient.shape == (0, 3, 8) for gradient in torch.autograd.grad(output.sum(), inputs))
 
 
 @pytest.mark.parametrize("backend", ["reference", "buckets"])
@@ -88,8 +86,21 @@ def test_dropout_zeroes_weights_and_keeps_their_mean() -> None:
         assert abs(output.mean().item() - 1) < 0.02
 
 
+def test_varlen_refuses_dropout_rather_than_leave_it_out() -> None:
+    batch, *inputs = stream([2], torch.bfloat16, "meta")
+    with pytest.raises(ValueError, match="no dropout"):
+        packed_attention(*inputs, batch, dropout=0.1, backend="varlen")
+
+
 def test_the_cpu_takes_buckets() -> None:
     assert fastest_backend(torch.zeros(1, 1, 64, dtype=torch.bfloat16), 0.0) == "buckets"
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_this_torch_understands_the_call_of_varlen(causal: bool) -> None:
+    batch, *inputs = stream([1, 4, 4], torch.bfloat16, "meta")
+    output, gradients = values_and_gradients(inputs, batch, causal=causal, backend="varlen")
+    assert [tensor.shape for tensor in (output, *gradients)] == [(9, 3, 8)] * 4
 
 
 @pytest.mark.gpu

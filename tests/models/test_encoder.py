@@ -90,9 +90,7 @@ def test_row85_one_segment_embedding_serves_both_parts_of_a_pair(small, vocab_si
 
 @torch.no_grad()
 @pytest.mark.parametrize("causal", [False, True])
-def test_row103_attention_weights_come_for_each_layer_and_sequence(
-    small, vocab_size, packed, causal: bool
-) -> None:
+def test_row103_attention_weights_come_for_each_layer_and_sequence(small, vocab_size, packed, causal: bool) -> None:
     model = Model(dataclasses.replace(small, causal=causal), {"letters": vocab_size})
     model.initialise(0)
     batch = packed()
@@ -122,8 +120,11 @@ def test_a_sequence_beyond_the_positions_is_told_with_both_lengths(encoder, pack
         encoder(packed((3, 17)))
 
 
-def test_an_empty_batch_gives_no_hidden_states(encoder) -> None:
-    assert encoder(pack("letters", [])).shape == (0, 32)
+def test_an_empty_batch_gives_no_hidden_states_and_zero_gradients(encoder) -> None:
+    hidden = encoder(pack("letters", []))
+    assert hidden.shape == (0, 32)
+    hidden.sum().backward()
+    assert all(parameter.grad is not None and not parameter.grad.any() for parameter in encoder.parameters())
 
 
 def test_vocabularies_have_embeddings_of_their_own_and_share_the_blocks(small, packed) -> None:
@@ -132,9 +133,7 @@ def test_vocabularies_have_embeddings_of_their_own_and_share_the_blocks(small, p
     model.encoder(packed(vocabulary="digits")).sum().backward()
     touched = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert not any(name.startswith("encoder.embeddings.letters.") for name in touched)
-    assert {
-        name for name, _ in model.named_parameters() if ".blocks." in name or ".digits." in name
-    } == touched
+    assert {name for name, _ in model.named_parameters() if ".blocks." in name or ".digits." in name} == touched
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "values", "train"])

@@ -38,9 +38,7 @@ def edit_config(folder: Path, **changes: object) -> None:
 
 def edit_weights(folder: Path, edit) -> None:
     tensors = load_file(folder / "model.safetensors")
-    save_file(
-        {name: tensor.contiguous() for name, tensor in edit(tensors).items()}, folder / "model.safetensors"
-    )
+    save_file({name: tensor.contiguous() for name, tensor in edit(tensors).items()}, folder / "model.safetensors")
 
 
 def weights(model: Model) -> dict[str, torch.Tensor]:
@@ -76,9 +74,7 @@ def test_row84_the_tied_decoder_is_saved_once_and_its_bias_is_kept(model, folder
     again = Model(model.config, model.vocabularies, {"letters": BOTH})
     hub.load_into(again, "letters", hub.read_checkpoint(folder))
     hidden = torch.randn(4, 32)
-    assert torch.equal(
-        model.heads["letters"]["masked_lm"](hidden), again.heads["letters"]["masked_lm"](hidden)
-    )
+    assert torch.equal(model.heads["letters"]["masked_lm"](hidden), again.heads["letters"]["masked_lm"](hidden))
 
 
 def test_row84_either_twin_of_a_tied_pair_serves(model, folder) -> None:
@@ -145,9 +141,7 @@ def test_a_checkpoint_without_heads_says_what_is_new_and_one_with_more_what_is_l
     report = hub.load_into(bare, "letters", hub.read_checkpoint(folder))
     assert report.newly_initialised == []
     assert len(report.left_over) == 9
-    assert {"bert.pooler.dense.weight", "cls.predictions.bias", "cls.seq_relationship.bias"} < set(
-        report.left_over
-    )
+    assert {"bert.pooler.dense.weight", "cls.predictions.bias", "cls.seq_relationship.bias"} < set(report.left_over)
 
 
 def test_tensors_of_other_heads_are_left_over_by_name(folder) -> None:
@@ -162,9 +156,7 @@ def test_a_second_vocabulary_can_be_loaded_without_the_blocks(small, folder) -> 
     report = hub.load_into(joint, "letters", hub.read_checkpoint(folder), blocks=False)
     changed = {name for name, tensor in weights(joint).items() if not torch.equal(tensor, before[name])}
     assert changed and all(".letters." in name for name in changed)
-    assert not any(
-        ".blocks." in name or ".digits." in name for name in report.loaded + report.newly_initialised
-    )
+    assert not any(".blocks." in name or ".digits." in name for name in report.loaded + report.newly_initialised)
     assert report.left_over == [] and report.ignored == ["encoder blocks: the model's own are kept"]
 
 
@@ -180,18 +172,14 @@ def test_each_vocabulary_of_a_joint_model_is_saved_as_a_checkpoint_of_its_own(
     assert torch.equal(checkpoint.tensors["encoder.embeddings.*.word.weight"], expected)
 
 
-def test_row86_growing_keeps_old_rows_and_comes_back_after_saving(
-    model, vocab_size, tokenizer_json, tmp_path
-) -> None:
+def test_row86_growing_keeps_old_rows_and_comes_back_after_saving(model, vocab_size, tokenizer_json, tmp_path) -> None:
     word, bias = (t.detach().clone() for t in (model.word_embedding("letters").weight, torch.arange(31.0)))
     with torch.no_grad():
         model.heads["letters"]["masked_lm"].bias.copy_(bias)
     tokenizer = Tokenizer.from_file(str(tokenizer_json))
     tokenizer.add_tokens(["new1", "new2"])
     tokenizer.save(str(tmp_path / "grown.json"))
-    with pytest.raises(
-        CheckpointError, match=r"grown\.json has token ids up to 32, but .* only 31 word embeddings"
-    ):
+    with pytest.raises(CheckpointError, match=r"grown\.json has token ids up to 32, but .* only 31 word embeddings"):
         hub.save(model, "letters", tmp_path / "out", tmp_path / "grown.json", max_length=12)
     assert not (tmp_path / "out").exists()
 
@@ -242,9 +230,7 @@ def test_row101_config_json_is_data_and_nothing_in_it_is_imported_or_fetched(fol
         kernel_config={"repo": "someone/kernel"},
         tokenizer_class="planted.Tokenizer",
     )
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"auto_map": {"AutoTokenizer": ["planted.T", None]}})
-    )
+    (folder / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["planted.T", None]}}))
     checkpoint = hub.read_checkpoint(folder)
     hub.load_tokenizer(folder)
     (note,) = checkpoint.ignored
@@ -404,6 +390,14 @@ def test_a_saved_tokenizer_frames_texts_as_bert_does(folder, tokenizer_json) -> 
     assert pair.tokens == ["[CLS]", "A", "B", "[SEP]", "C", "[SEP]"]
     assert pair.type_ids == [0, 0, 0, 0, 1, 1]
     assert json.loads((folder / "tokenizer_config.json").read_text())["model_max_length"] == 12
+
+
+@pytest.mark.parametrize(("word", "tokens"), [("Deer", ["Deer", "[UNK]"]), ("deer", ["deer", "deer"])])
+def test_a_vocab_txt_tells_whether_texts_are_lower_cased(tmp_path, word: str, tokens: list[str]) -> None:
+    """A cased list has capital letters, as those of bert-base-cased and prot_bert do."""
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", word, ""]))
+    tokenizer = hub.load_tokenizer(tmp_path)
+    assert tokenizer.encode(f"{word} DEER", add_special_tokens=False).tokens == tokens
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"hello\nworld\n"])

@@ -6,10 +6,12 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from seqbert.data.packing import pack
 from seqbert.models import hub
 from seqbert.models.model import Model
 
@@ -35,9 +37,8 @@ def theirs(architecture: str, vocab_size: int, **changes):
         max_position_embeddings=16,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        is_decoder=architecture == "BertLMHeadModel",
         attn_implementation="eager",
-        **changes,
+        **{"is_decoder": architecture == "BertLMHeadModel"} | changes,
     )
     model = getattr(transformers, architecture)(config).eval()
     generator = torch.Generator().manual_seed(0)
@@ -74,9 +75,7 @@ def loss(logits: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_their_weights_give_their_logits_and_gradients(
-    architecture, vocab_size, packed, padded, tmp_path
-) -> None:
+def test_their_weights_give_their_logits_and_gradients(architecture, vocab_size, packed, padded, tmp_path) -> None:
     reference = theirs(architecture, vocab_size)
     reference.save_pretrained(tmp_path / "model")
     model, report = ours(tmp_path / "model")
@@ -111,9 +110,7 @@ def test_row84_our_weights_open_in_transformers_with_nothing_missing_or_left_ove
         torch.nn.init.normal_(model.heads["letters"]["masked_lm"].bias)
     hub.save(model, "letters", tmp_path, tokenizer_json, max_length=16)
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture]
-    loaded, information = getattr(transformers, architecture).from_pretrained(
-        tmp_path, output_loading_info=True
-    )
+    loaded, information = getattr(transformers, architecture).from_pretrained(tmp_path, output_loading_info=True)
     assert not any(information.values()), information
     batch = packed()
     expected = our_logits(model, batch)
@@ -127,20 +124,21 @@ def test_row84_our_weights_open_in_transformers_with_nothing_missing_or_left_ove
 
 
 @pytest.mark.parametrize(
-    "change", [{"hidden_act": "gelu_new"}, {"hidden_act": "relu"}, {"layer_norm_eps": 1e-3}]
+    "change", [{"hidden_act": "gelu_new"}, {"hidden_act": "relu"}, {"layer_norm_eps": 1e-3}, {"is_decoder": True}]
 )
-def test_other_activations_and_epsilons_are_theirs_too(change, vocab_size, packed, padded, tmp_path) -> None:
-    reference = theirs("BertForMaskedLM", vocab_size, **change)
+def test_other_activations_epsilons_and_a_causal_pair_model_are_theirs_too(
+    change, vocab_size, packed, padded, tmp_path
+) -> None:
+    reference = theirs("BertForPreTraining", vocab_size, **change)
     reference.save_pretrained(tmp_path)
     model, _ = ours(tmp_path)
     batch = packed()
-    expected = their_logits(reference, "BertForMaskedLM", padded(batch))["masked_lm"]
-    torch.testing.assert_close(our_logits(model, batch)["masked_lm"], expected, rtol=1e-5, atol=1e-5)
+    expected = their_logits(reference, "BertForPreTraining", padded(batch))
+    for kind, logits in our_logits(model, batch).items():
+        torch.testing.assert_close(logits, expected[kind], rtol=1e-5, atol=1e-5)
 
 
-def test_row85_a_checkpoint_with_one_segment_embedding_takes_pairs(
-    vocab_size, packed, padded, tmp_path
-) -> None:
+def test_row85_a_checkpoint_with_one_segment_embedding_takes_pairs(vocab_size, packed, padded, tmp_path) -> None:
     reference = theirs("BertForMaskedLM", vocab_size, type_vocab_size=1)
     reference.save_pretrained(tmp_path)
     model, _ = ours(tmp_path)
@@ -202,9 +200,7 @@ def minilm() -> Path:
 @torch.no_grad()
 def test_a_published_encoder_gives_its_hidden_states(minilm, packed, padded) -> None:
     checkpoint = hub.read_checkpoint(minilm)
-    model = Model(
-        checkpoint.config, {"letters": checkpoint.vocab_size}, {"letters": ["masked_lm", "pair"]}
-    ).eval()
+    model = Model(checkpoint.config, {"letters": checkpoint.vocab_size}, {"letters": ["masked_lm", "pair"]}).eval()
     model.initialise(0)
     report = hub.load_into(model, "letters", checkpoint)
     assert {name.removeprefix("heads.letters.") for name in report.newly_initialised} == {
@@ -218,11 +214,8 @@ def test_a_published_encoder_gives_its_hidden_states(minilm, packed, padded) -> 
     reference = transformers.BertModel.from_pretrained(minilm).eval()
     tokenizer = hub.load_tokenizer(minilm)
     tokenizer.no_padding()
-    texts = sorted(("hello", "a sequence is a sequence", "Proteins fold; music unfolds."), key=len)
-    encodings = [tokenizer.encode(text) for text in texts]
-    from seqbert.data.packing import pack
-
-    batch = pack("letters", [torch.tensor(encoding.ids).numpy() for encoding in encodings])
+    texts = ("hello", "a sequence is a sequence", "Proteins fold; music unfolds.")
+    batch = pack("letters", [np.array(tokenizer.encode(text).ids) for text in texts])
     inputs = padded(batch)
     output = reference(**inputs.inputs)
     mine = model.encoder(batch)

@@ -1,0 +1,146 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from letters import Letters, OverlappingLetters, build, objective_and_source, write_documents
+
+from seqbert.data.corpus import Corpus
+from seqbert.errors import ConfigError
+from seqbert.objectives import ObjectiveConfig
+from seqbert.objectives.masked_lm import MaskedLMConfig, _bases_hidden
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write_documents(folder / "a.letters", documents=200)
+    return build(folder)
+
+
+def batches(corpus: Corpus, steps: int = 10, **masked_lm: object):  # type: ignore[no-untyped-def]
+    objective, source = objective_and_source(corpus, ObjectiveConfig(MaskedLMConfig(**masked_lm)))  # type: ignore[arg-type]
+    return [objective.examples(source, step) for step in range(steps)]
+
+
+def test_row53_of_each_sequence_exactly_the_rate_of_its_ordinary_tokens_is_masked_and_no_special_token(
+    corpus: Corpus,
+) -> None:
+    for batch in batches(corpus, probability=0.15):
+        index = batch.targets["masked_lm"].index.numpy()
+        owner = np.searchsorted(batch.cu_seqlens.numpy(), index, side="right") - 1
+        counts = np.bincount(owner, minlength=len(batch.lengths))
+        expected = [max(1, int((length - 2) * 0.15 + 0.5)) for length in batch.lengths]
+        assert counts.tolist() == expected
+        assert (batch.targets["masked_lm"].labels >= 5).all()
+
+
+def test_row51_a_sequence_of_one_token_at_a_low_rate_still_has_a_target(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.letters").write_text("\n\n".join("abcdefghij" * 3))
+    corpus = build(tmp_path / "files")
+    for batch in batches(corpus, steps=50, probability=0.01):
+        assert len(batch.targets["masked_lm"].index) == len(batch.lengths)
+
+
+def test_row52_random_tokens_are_ordinary_ones_and_all_of_them_occur(corpus: Corpus) -> None:
+    drawn: list[int] = []
+    for batch in batches(corpus, steps=60, probability=1.0, mask=0.0, random=1.0):
+        drawn += batch.ids[batch.targets["masked_lm"].index].tolist()
+    assert len(drawn) > 100_000
+    assert np.bincount(drawn, minlength=15)[:5].sum() == 0
+    shares = np.bincount(drawn, minlength=15)[5:] / len(drawn)
+    assert np.abs(shares - 0.1).max() < 0.005
+
+
+def test_masked_random_and_kept_tokens_come_in_the_shares_of_bert(corpus: Corpus) -> None:
+    kept = masked = total = 0
+    for batch in batches(corpus, steps=60):
+        target = batch.targets["masked_lm"]
+        seen = batch.ids[target.index]
+        masked += int((seen == 4).sum())
+        kept += int((seen == target.labels).sum())
+        total += len(seen)
+    assert abs(masked / total - 0.8) < 0.01
+    assert abs(kept / total - (0.1 + 0.1 / 10)) < 0.01  # a random letter is the true one in 1 of 10
+
+
+def test_row10_a_special_token_that_a_tokenizer_adds_is_neither_masked_nor_drawn(tmp_path: Path) -> None:
+    class WithMore(Letters):
+        def tokenizer(self, segments, vocab_size):  # type: ignore[no-untyped-def]
+            tokenizer = super().tokenizer(segments, vocab_size)
+            tokenizer.add_special_tokens(["<bos2>"])
+            return tokenizer
+
+        def encode(self, texts, offsets=True):  # type: ignore[no-untyped-def]
+            encoded = super().encode(texts, offsets)
+            encoded.ids[::7] = self.vocabulary.token_to_id("<bos2>")
+            return encoded
+
+    (tmp_path / "files").mkdir()
+    write_documents(tmp_path / "files" / "a.letters", documents=50)
+    request = ObjectiveConfig(MaskedLMConfig(probability=0.5, mask=0.0, random=1.0))
+    import letters
+
+    letters.WithMore = WithMore  # type: ignore[attr-defined]
+    corpus = build(tmp_path / "files", WithMore())
+    objective, source = objective_and_source(corpus, request)
+    for step in range(100):
+        batch = objective.examples(source, step)
+        target = batch.targets["masked_lm"]
+        assert (batch.ids == 15).any()
+        assert not (target.labels == 15).any() and not (batch.ids[target.index] == 15).any()
+
+
+def test_row54_words_are_masked_as_a_whole(corpus: Corpus) -> None:
+    config = ObjectiveConfig(MaskedLMConfig(unit="word", mask=1.0, random=0.0))
+    objective, source = objective_and_source(corpus, config, max_length=128, tokens_per_step=8192)
+    shares = []
+    for step in range(10):
+        stretches = source.plan.step(step, source.extra)
+        sequences = objective._sequences(source, stretches)
+        _, target = objective.token_term.apply(sequences, source.seed)
+        assert sequences.unit_start is not None
+        unit = np.cumsum(sequences.unit_start)
+        ordinary = sequences.ids >= 5
+        chosen = np.isin(unit, unit[target.index.numpy()]) & ordinary
+        assert np.array_equal(np.flatnonzero(chosen), target.index.numpy())
+        shares.append(len(target.index) / ordinary.sum())
+    assert 0.14 < np.mean(shares) < 0.165
+
+
+def test_an_unknown_unit_is_refused_with_those_that_exist(corpus: Corpus) -> None:
+    with pytest.raises(ConfigError, match="token and word"):
+        objective_and_source(corpus, ObjectiveConfig(MaskedLMConfig(unit="bar")))
+
+
+def test_row68_masks_depend_on_the_place_alone_and_differ_between_epochs(corpus: Corpus) -> None:
+    first, again = batches(corpus, steps=3), batches(corpus, steps=3)
+    for one, two in zip(first, again, strict=True):
+        assert torch.equal(one.ids, two.ids)
+    assert not torch.equal(first[0].ids[:100], first[1].ids[:100])
+
+
+def test_overlapping_tokens_are_masked_in_spans_and_each_hidden_symbol_counts_once(tmp_path: Path) -> None:
+    # Tokens of 3 symbols that share 2: a masked run of m tokens hides m - 2 symbols inside, all of them at the edges.
+    chosen = np.array([1, 2, 3, 6, 7, 8, 9])
+    position = np.arange(12)
+    hidden = _bases_hidden(chosen, np.zeros(7, int), position, np.array([12]), overlap=2)
+    # A run at the start of the sequence: 3 tokens begin at the first 3 symbols, the next token shows symbols 3 to 5.
+    assert hidden.tolist() == [3, 0, 0, 2, 0, 0, 0]
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write_documents(folder / "a.letters", documents=50)
+    overlapping = build(folder, OverlappingLetters())
+    (single,) = batches(overlapping, steps=1)
+    assert single.targets["masked_lm"].symbols is None
+    (spans,) = batches(overlapping, steps=1, unit="word")
+    symbols = spans.targets["masked_lm"].symbols
+    assert symbols is not None and 0 < float(symbols.sum()) < len(symbols)
+
+
+@pytest.mark.parametrize("wrong", [{"probability": 0.0}, {"mask": 0.9, "random": 0.2}, {"mask": -0.1}])
+def test_shares_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError):
+        MaskedLMConfig(**wrong)  # type: ignore[arg-type]
