@@ -108,12 +108,15 @@ def _print_table(columns: dict[str, str], rows: list[list[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
     table = Table()
     for heading, alignment in columns.items():
         table.add_column(heading, justify=alignment, overflow="fold")  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    console.print(table)
 
 
 # domains
@@ -128,21 +131,17 @@ def _domains(arguments: list[str]) -> int:
     rows = listing()
     if options.json:
         return _print_json(rows)
-    shown = []
     for row in rows:
-        package = f"{row['package']} {row['version']}"
+        print(f"{row['name']}  ({row['package']} {row['version']})")
         if "error" in row:
-            shown.append([row["name"], package, f"[red]{row['error']}", "", ""])
+            print(f"  cannot be used: {row['error']}\n")
             continue
-        choices = "\n".join(
-            f"{option['name']}: {option['type']} = {option['default']}" for option in row["options"]
-        )
-        shown.append(
-            [row["name"], package, " ".join(row["formats"]), f"{row['symbol']}\n{row['unit']}", choices]
-        )
-    _print_table(
-        dict.fromkeys(["domain", "package", "formats", "symbol, masking unit", "options"], "left"), shown
-    )
+        print(f"  reads    {', '.join(f'{ending} {what}' for ending, what in row['formats'].items())}")
+        print(f"  bits per {row['symbol']}; masking units: token{'' if row['unit'] == 'token' else ', ' + row['unit']}")
+        for option in row["options"]:
+            default = json.dumps(option["default"], ensure_ascii=False)
+            print(f"  options.{option['name']}: {option['type']} = {default}")
+        print()
     return 0
 
 

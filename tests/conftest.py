@@ -77,9 +77,7 @@ def build_wheel(tmp_path: Path) -> Callable[[Path], Path]:
 
     def build(project: Path) -> Path:
         output = tmp_path / "wheels" / project.name
-        run_checked(
-            sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", output, project
-        )
+        run_checked(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", output, project)
         (wheel,) = output.glob("*.whl")
         return wheel
 

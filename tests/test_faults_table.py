@@ -43,9 +43,7 @@ def test_the_page_lists_the_rows_and_tests_that_there_are(faults):
     """What the results were is the page's to say; make faults brings it up to date."""
     tests = faults.tests_by_row()
     expected = {
-        fault.row: set(tests.get(fault.row, []))
-        for fault in faults.read_faults()
-        if fault.row in tests or fault.why
+        fault.row: set(tests.get(fault.row, [])) for fault in faults.read_faults() if fault.row in tests or fault.why
     }
     text = faults.PAGE.read_text(encoding="utf-8")
     listed = {

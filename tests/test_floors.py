@@ -136,9 +136,7 @@ def test_no_module_is_a_drawer_for_everything(package):
 
 def loaded_after(code: str) -> set[str]:
     """The heavy packages that a fresh interpreter has loaded once it has run ``code``."""
-    listing = (
-        f"import sys, json\nprint(json.dumps([m for m in {HEAVY} if m in sys.modules]), file=sys.stderr)"
-    )
+    listing = f"import sys, json\nprint(json.dumps([m for m in {HEAVY} if m in sys.modules]), file=sys.stderr)"
     script = f"{code}\n{listing}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=CHECKOUT)
     assert done.returncode == 0, done.stderr

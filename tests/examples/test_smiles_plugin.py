@@ -97,9 +97,7 @@ def test_a_vocabulary_keeps_the_most_frequent_symbols_and_its_size(plugin):
 
 
 @pytest.mark.slow
-def test_an_installed_plugin_is_listed_and_pretrains_without_a_change_to_seqbert(
-    checkout, environment, build_wheel
-):
+def test_an_installed_plugin_is_listed_and_pretrains_without_a_change_to_seqbert(checkout, environment, build_wheel):
     example = checkout / "examples" / "seqbert-smiles"
     environment.install(build_wheel(checkout), build_wheel(example))
 

@@ -194,7 +194,10 @@ def test_training_goes_on_with_an_extended_or_a_new_vocabulary(tmp_path: Path, v
     word = "encoder.embeddings.*.word.weight"
     rows = old.vocab_size if vocabulary == "extend" else 5
     assert torch.allclose(old.tensors[word][:rows], new.tensors[word][:rows], atol=1e-9)
-    assert (new.vocab_size > old.vocab_size) == (vocabulary == "extend")
+    size = min(old.vocab_size, new.vocab_size)
+    assert torch.allclose(old.tensors[word][:size], new.tensors[word][:size], atol=1e-9) == (vocabulary == "extend")
+    spellings = json.loads((second / "model" / "tokenizer.json").read_text())["model"]["vocab"]
+    assert "z" in spellings and len(spellings) == new.vocab_size
 
 
 def test_a_model_of_another_shape_than_init_is_refused(tmp_path: Path) -> None:
