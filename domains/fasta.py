@@ -110,9 +110,7 @@ def read_fasta(path: Path, report: Report) -> Iterator[Record]:
             "damaged or was cut short: fetch or compress it again, or leave it out."
         ) from error
     if not number:
-        raise DataError(
-            f"{path} holds no sequence: it is empty or has only comments. Mend it, or leave it out."
-        )
+        raise DataError(f"{path} holds no sequence: it is empty or has only comments. Mend it, or leave it out.")
     if sequence := b"".join(pieces):
         pieces.clear()
         yield Record(number, header, sequence)
@@ -187,7 +185,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _blocks(path: Path, stream: BinaryIO) -> Iterator[bytes]:
-    """Blocks in which each line stands whole behind its ``\\n``; only a long line of sequence may be cut.
+    r"""Blocks in which each line stands whole behind its ``\\n``; only a long line of sequence may be cut.
 
     CR becomes LF: of CRLF that leaves a blank line, which changes nothing.
     """

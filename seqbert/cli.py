@@ -148,22 +148,14 @@ def _domains(arguments: list[str]) -> int:
 # pretrain, prepare
 
 
-def _config_arguments(
-    name: str, description: str, arguments: list[str], *flags: str
-) -> tuple[Any, list[str]]:
+def _config_arguments(name: str, description: str, arguments: list[str], *flags: str) -> tuple[Any, list[str]]:
     """The config, the flags of the command, and the overrides of config keys that remain."""
     parser = _parser(name, description)
     parser.usage = f"seqbert {name} CONFIG [--key value ...]"
-    parser.add_argument(
-        "config", metavar="CONFIG", help="a path, or the name of a shipped config such as quickstart"
-    )
+    parser.add_argument("config", metavar="CONFIG", help="a path, or the name of a shipped config such as quickstart")
     if "resume" in flags:
-        parser.add_argument(
-            "--resume", metavar="auto|PATH", help="go on from the newest checkpoint, or from PATH"
-        )
-        parser.add_argument(
-            "--overwrite", action="store_true", help="replace the run that the output folder holds"
-        )
+        parser.add_argument("--resume", metavar="auto|PATH", help="go on from the newest checkpoint, or from PATH")
+        parser.add_argument("--overwrite", action="store_true", help="replace the run that the output folder holds")
     _json_flag(parser)
     if not arguments or any(argument in ("-h", "--help") for argument in arguments):
         from seqbert.config import render_help
@@ -186,9 +178,7 @@ def _prepare(arguments: list[str]) -> int:
 
     corpora = prepare(options.config, overrides)
     if options.json:
-        return _print_json(
-            {name: corpus.report | {"folder": str(corpus.folder)} for name, corpus in corpora.items()}
-        )
+        return _print_json({name: corpus.report | {"folder": str(corpus.folder)} for name, corpus in corpora.items()})
     for name, corpus in corpora.items():
         print(f"\n{name}: {corpus.folder}")
         for line in _report_lines(corpus.report):
@@ -274,9 +264,7 @@ def _filled_examples(result: PretrainResult) -> list[list[str]]:
 def _fill(arguments: list[str]) -> int:
     parser = _parser("fill", "Gives the most probable tokens for each [MASK] of a sequence.")
     parser.add_argument("run", metavar="RUN", help="a run's folder")
-    parser.add_argument(
-        "sequence", metavar="SEQUENCE", help='a sequence with [MASK] in it, such as "ACG[MASK]TT"'
-    )
+    parser.add_argument("sequence", metavar="SEQUENCE", help='a sequence with [MASK] in it, such as "ACG[MASK]TT"')
     parser.add_argument("--domain", metavar="NAME", help="the domain, where the run has several")
     parser.add_argument("--top", type=int, default=5, help="fillers for each mask (5)")
     _json_flag(parser)
@@ -301,12 +289,8 @@ def _fill(arguments: list[str]) -> int:
 def _describe(arguments: list[str]) -> int:
     parser = _parser("describe", "Counts the parameters and operations of an encoder by part.")
     parser.add_argument("what", metavar="PRESET|CONFIG|RUN")
-    parser.add_argument(
-        "--vocab_size", type=int, help="entries of the vocabulary (30522, BERT's, or the run's own)"
-    )
-    parser.add_argument(
-        "--length", type=int, default=128, help="tokens of a sequence, for the operations (128)"
-    )
+    parser.add_argument("--vocab_size", type=int, help="entries of the vocabulary (30522, BERT's, or the run's own)")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a sequence, for the operations (128)")
     _json_flag(parser)
     options = parser.parse_args(arguments)
     from seqbert.inference.describing import describe_any
@@ -344,12 +328,8 @@ def _print_description(name: str, description: Description) -> None:
 
 
 def _import(arguments: list[str]) -> int:
-    parser = _parser(
-        "import", "Makes a run of a Hugging Face BERT checkpoint on disk; nothing is downloaded."
-    )
-    parser.add_argument(
-        "folder", metavar="HF_FOLDER", help="a folder with config.json and safetensors weights"
-    )
+    parser = _parser("import", "Makes a run of a Hugging Face BERT checkpoint on disk; nothing is downloaded.")
+    parser.add_argument("folder", metavar="HF_FOLDER", help="a folder with config.json and safetensors weights")
     parser.add_argument("output", metavar="OUT", help="the run's folder")
     parser.add_argument("--domain", metavar="NAME", help="what its sequences are: one of seqbert domains")
     parser.add_argument("--overwrite", action="store_true", help="replace the run that OUT holds")
@@ -357,9 +337,7 @@ def _import(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     from seqbert.inference.transfer import import_checkpoint
 
-    report = import_checkpoint(
-        options.folder, options.output, domain=options.domain, overwrite=options.overwrite
-    )
+    report = import_checkpoint(options.folder, options.output, domain=options.domain, overwrite=options.overwrite)
     if options.json:
         return _print_json(dataclasses.asdict(report) | {"folder": options.output})
     print(f"{len(report.loaded)} weights imported to {options.output}")

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Every vocabulary begins with these, in this order; raw data cannot produce them."""
 
-Augmentation: TypeAlias = Callable[
-    [np.ndarray, np.ndarray | None, np.random.Generator], tuple[np.ndarray, np.ndarray]
-]
+Augmentation: TypeAlias = Callable[[np.ndarray, np.ndarray | None, np.random.Generator], tuple[np.ndarray, np.ndarray]]
 """``(ids [tokens], units [tokens] or None, generator) -> (ids [tokens], source [tokens])``: the new ids, and for
 each of them the index of the old token whose label it carries."""
 
@@ -122,7 +120,7 @@ class Report:
         self._last_repaired = ""
 
     def repaired(self, source: str, reason: str) -> None:
-        """Says that the record at ``source``, which is given all the same, was changed; several reasons may be given."""
+        """Says that the record at ``source``, which is given all the same, was changed; it may have several reasons."""
         if source != self._last_repaired:
             self.repaired_records += 1
             self._last_repaired = source
@@ -323,5 +321,5 @@ COMPRESSIONS = (".gz", ".bgz", ".xz", ".zst", ".bz2")
 
 
 def _flat(rows: Sequence[Sequence[Any]], dtype: type) -> np.ndarray:
-    filled = [np.asarray(row, dtype) for row in rows if len(row)]
+    filled: list[np.ndarray] = [np.asarray(row, dtype) for row in rows if len(row)]
     return np.concatenate(filled) if filled else np.zeros(0, dtype)

@@ -139,7 +139,7 @@ class DNA(Domain):
 
     @property
     def overlap(self) -> int:
-        """k - 1 for overlapping k-mers, else 0."""
+        """K - 1 for overlapping k-mers, else 0."""
         return self.options.k - 1 if self.options.tokens == "kmer" else 0
 
     def reads(self, path: Path) -> bool:
@@ -190,9 +190,7 @@ class DNA(Domain):
         cleaned = self._alphabet.clean(text.encode("latin-1", "replace"))
         if cleaned.unknown_at and self.options.unknown != "replace":
             problem = _problem(text[cleaned.unknown_at - 1], cleaned.unknown_at)
-            raise DataError(
-                f"{raw[:40]!r} is no DNA: {problem}. Mend it, or set the option unknown to replace."
-            )
+            raise DataError(f"{raw[:40]!r} is no DNA: {problem}. Mend it, or set the option unknown to replace.")
         text = self._tallied(cleaned, Report())
         return self._gap.sub("", text) if self.options.n == "drop" else text
 
@@ -235,9 +233,7 @@ class DNA(Domain):
         """
         vocabulary = tokenizer.get_vocab()
         words = {size: _words(size) for size in self._word_sizes()}
-        if missing := next(
-            (word for same in words.values() for word in same if word not in vocabulary), None
-        ):
+        if missing := next((word for same in words.values() for word in same if word not in vocabulary), None):
             raise ConfigError(
                 f'This tokenizer has no token "{missing}", which the dna options tokens '
                 f"{self.options.tokens} and k {self.options.k} ask for: set tokenizer to null, or give the "
@@ -246,14 +242,10 @@ class DNA(Domain):
         super().use(tokenizer)
         self._unknown_id = vocabulary[tokenizer.model.unk_token]
         self._letter_ids = self._alphabet.ids(vocabulary, self._unknown_id)
-        self._word_ids = {
-            size: np.array([vocabulary[word] for word in same], np.int32) for size, same in words.items()
-        }
+        self._word_ids = {size: np.array([vocabulary[word] for word in same], np.int32) for size, same in words.items()}
         if self.options.tokens == "kmer":
             self._kmer_codes = np.full(max(vocabulary.values()) + 1, _NO_KMER)
-            self._kmer_codes[[vocabulary[t] for t in ("[PAD]", "[CLS]", "[SEP]") if t in vocabulary]] = (
-                _NO_BASE
-            )
+            self._kmer_codes[[vocabulary[t] for t in ("[PAD]", "[CLS]", "[SEP]") if t in vocabulary]] = _NO_BASE
             self._kmer_codes[self._word_ids[self.options.k]] = np.arange(4**self.options.k)
 
     def encode(self, texts: Sequence[str], offsets: bool = True) -> Encoded:

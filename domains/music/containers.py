@@ -78,9 +78,7 @@ def score_in_xml(data: bytes, source: str) -> ElementTree.Element:
             "score-partwise, the form that notation programs write."
         )
     if root.tag != "score-partwise":
-        raise DataError(
-            f"{source}: no MusicXML score: its root element is <{root.tag}>, not <score-partwise>."
-        )
+        raise DataError(f"{source}: no MusicXML score: its root element is <{root.tag}>, not <score-partwise>.")
     return root
 
 
@@ -100,9 +98,7 @@ def score_in_archive(data: bytes, path: Path) -> tuple[bytes, str]:
             for name in names:
                 member = PurePosixPath(name.replace("\\", "/"))
                 if member.is_absolute() or ".." in member.parts or member.parts[:1] == ("C:",):
-                    raise DataError(
-                        f"{path}: a member is called {name!r}, a path out of the archive. It is not read."
-                    )
+                    raise DataError(f"{path}: a member is called {name!r}, a path out of the archive. It is not read.")
             chosen = _root_file(archive, names, path)
             return _member(archive, chosen, path), f"{path}:{chosen}"
     except DataError:
@@ -128,9 +124,7 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
     with archive.open(name) as file:
         data = file.read(LARGEST_SCORE + 1)
     if len(data) > LARGEST_SCORE:
-        raise DataError(
-            f"{path}: {name!r} is larger than {LARGEST_SCORE // 2**20} MiB when unpacked. It is not read."
-        )
+        raise DataError(f"{path}: {name!r} is larger than {LARGEST_SCORE // 2**20} MiB when unpacked. It is not read.")
     return data
 
 

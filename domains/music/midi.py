@@ -119,9 +119,7 @@ def to_midi(piece: Piece) -> bytes:
             conductor.append((bar.start, _meta(TIME_SIGNATURE, bytes((signature[0], power, 24, 8)))))
         if bar.sharps is not None and bar.sharps != sharps:
             sharps = bar.sharps
-            conductor.append(
-                (bar.start, _meta(KEY_SIGNATURE, sharps.to_bytes(1, "big", signed=True) + b"\0"))
-            )
+            conductor.append((bar.start, _meta(KEY_SIGNATURE, sharps.to_bytes(1, "big", signed=True) + b"\0")))
     end = piece.bars[-1].start + piece.bars[-1].length
     tracks = [_track(conductor, end)]
     for number, notes in enumerate(piece.parts):

@@ -141,9 +141,7 @@ def parse(text: str) -> Piece:
     previous = ""
 
     def close() -> None:
-        bars.append(
-            Bar(start, length or (bar_ticks(signature) if signature else COMMON_TIME), signature, sharps)
-        )
+        bars.append(Bar(start, length or (bar_ticks(signature) if signature else COMMON_TIME), signature, sharps))
 
     for word in text.split():
         kind, _, digits = word.partition("_")

@@ -36,9 +36,7 @@ class MusicOptions:
 
     def __post_init__(self) -> None:
         if self.bars_per_segment < 1:
-            raise ConfigError(
-                f"bars_per_segment is {self.bars_per_segment}; a segment needs at least one bar."
-            )
+            raise ConfigError(f"bars_per_segment is {self.bars_per_segment}; a segment needs at least one bar.")
 
 
 class Music(Domain):
@@ -146,9 +144,7 @@ class Music(Domain):
     def use(self, tokenizer: Tokenizer) -> None:
         """Takes a tokenizer, and the dictionary by which :meth:`encode` looks its words up."""
         super().use(tokenizer)
-        self._ids = {
-            word: index for word, index in tokenizer.get_vocab().items() if word not in SPECIAL_TOKENS
-        }
+        self._ids = {word: index for word, index in tokenizer.get_vocab().items() if word not in SPECIAL_TOKENS}
         self._unknown = tokenizer.get_vocab()["[UNK]"]
 
     def encode(self, texts: Sequence[str], offsets: bool = True) -> Encoded:

@@ -183,9 +183,7 @@ def _by_bar(notes: list[Note], bars: list[Bar]) -> list[list[tuple[Note, str | N
             contents[index].append((Note(onset, starts[index + 1] - onset, note.pitch), tie))
             index += 1
             onset = starts[index]
-        contents[index].append(
-            (Note(onset, note.end - onset, note.pitch), None if onset == note.onset else "stop")
-        )
+        contents[index].append((Note(onset, note.end - onset, note.pitch), None if onset == note.onset else "stop"))
     return contents
 
 

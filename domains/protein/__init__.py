@@ -146,9 +146,7 @@ class Protein(Domain):
         cleaned = self._alphabet.clean(text.encode("latin-1", "replace"))
         if cleaned.unknown_at and self.options.unknown != "replace":
             problem = _problem(text[cleaned.unknown_at - 1], cleaned.unknown_at)
-            raise DataError(
-                f"{raw[:40]!r} is no protein: {problem}. Mend it, or set the option unknown to replace."
-            )
+            raise DataError(f"{raw[:40]!r} is no protein: {problem}. Mend it, or set the option unknown to replace.")
         return self._tallied(cleaned, Report())
 
     def tokenizer(self, segments: Iterable[str], vocab_size: int | None) -> Tokenizer:

@@ -21,17 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from seqbert.data.corpus import (
-    LAYOUT,
-    TRAIN,
-    VALIDATION,
-    Corpus,
-    TokenStore,
-    open_arrow,
-    read_columns,
-    write_columns,
-)
+from seqbert.data.corpus import LAYOUT, Corpus
 from seqbert.data.files import InputFile, Inputs, find_inputs
+from seqbert.data.finishing import Draft, finish_corpus
 from seqbert.domain import SPECIAL_TOKENS, Document, Domain, Report
 from seqbert.errors import DataError, SeqbertError
 
@@ -153,7 +145,17 @@ class _Builder:
         self.domain.use(tokenizer)
         (self.folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
         report = self._encode(groups, tokenizer)
-        _Finisher(self, len(groups), None if self.held_out is None else first_held_out, report).finish()
+        finish_corpus(
+            Draft(
+                folder=self.folder,
+                domain=self.domain,
+                shards=len(groups),
+                first_held_out=None if self.held_out is None else first_held_out,
+                share=0.0 if isinstance(self.request.validation, str) else self.request.validation,
+                inputs=self.inputs,
+                report=report,
+            )
+        )
 
     def _tokenizer(self, groups: list[list[InputFile]]) -> Tokenizer:
         from tokenizers import Tokenizer
@@ -251,9 +253,7 @@ def _counted(documents: Iterable[Document], report: Report) -> Iterator[Document
 
 def _check_tokenizer(tokenizer: Tokenizer, name: str) -> None:
     ids = [tokenizer.token_to_id(token) for token in SPECIAL_TOKENS]
-    assert ids == list(range(len(SPECIAL_TOKENS))), (
-        f"the tokenizer of {name} does not begin with {SPECIAL_TOKENS}"
-    )
+    assert ids == list(range(len(SPECIAL_TOKENS))), f"the tokenizer of {name} does not begin with {SPECIAL_TOKENS}"
 
 
 def smallest_integer(vocab_size: int) -> np.dtype[Any]:
@@ -282,9 +282,7 @@ class _EncodeJob:
         domain = self.domain_type(self.options)
         domain.use(Tokenizer.from_str(self.tokenizer_json))
         report = Report()
-        with _ShardWriter(
-            self.folder, shard, smallest_integer(self.vocab_size), domain.unit != "token"
-        ) as out:
+        with _ShardWriter(self.folder, shard, smallest_integer(self.vocab_size), domain.unit != "token") as out:
             for documents in _batched(_documents(domain, group, report)):
                 segments = [segment for document in documents for segment in document.segments]
                 encoded = domain.encode(segments, offsets=False)
@@ -339,9 +337,7 @@ class _ShardWriter:
         self._dtype = dtype
         fields = [("ids", pa.from_numpy_dtype(dtype))] + ([("unit_start", pa.uint8())] if has_units else [])
         self._schema = pa.schema(fields)
-        self._sinks = [
-            pa.OSFile(str(folder / f"{kind}-{shard:05d}.arrow"), "wb") for kind in ("tokens", "documents")
-        ]
+        self._sinks = [pa.OSFile(str(folder / f"{kind}-{shard:05d}.arrow"), "wb") for kind in ("tokens", "documents")]
         self._tokens = pa.ipc.new_file(self._sinks[0], self._schema)
         self._documents = pa.ipc.new_file(self._sinks[1], DOCUMENT_SCHEMA)
         self._waiting: list[tuple[np.ndarray, np.ndarray | None]] = []
@@ -391,268 +387,3 @@ def _digest(document: Document) -> int:
     for segment in document.segments:
         digest.update(segment.encode("utf-8", "surrogatepass") + b"\0")
     return int.from_bytes(digest.digest(), "little")
-
-
-@dataclasses.dataclass(slots=True)
-class _DocumentTable:
-    """What deciding about the documents needs: a few numbers for each, in the order of the shards."""
-
-    tokens: np.ndarray
-    digests: np.ndarray
-    groups: np.ndarray
-    group_names: list[str]
-    shard: np.ndarray
-
-
-class _Finisher:
-    """Decides which documents are held out, and writes where everything stands."""
-
-    def __init__(self, builder: _Builder, shards: int, first_held_out: int | None, report: Report) -> None:
-        self.builder = builder
-        self.domain = builder.domain
-        self.folder = builder.folder
-        self.shards = shards
-        self.first_held_out = first_held_out
-        self.report = report
-
-    def finish(self) -> None:
-        table = self._read_documents()
-        if not table.tokens.sum():
-            skipped = "; ".join(f"{name}: {reason}" for name, reason in self.report.skipped_files[:3])
-            raise DataError(
-                f'The data of the domain "{self.domain.name}" holds nothing that can be used'
-                f"{' (' + skipped + ')' if skipped else ''}."
-            )
-        kept, cut = self._hold_out(table)
-        self._write_splits(table, kept, cut)
-        store = TokenStore(self.folder, self.shards)
-        counts = self._count_tokens(store)
-        (self.folder / "manifest.json").write_text(
-            json.dumps(self._manifest(table, store, counts), indent=2, ensure_ascii=False) + "\n",
-            encoding="utf-8",
-        )
-
-    def _read_documents(self) -> _DocumentTable:
-        balance = self.domain.balance
-        names: dict[str, int] = {}
-        tokens, digests, groups, shard_of = [], [], [], []
-        for shard, batch in self._document_batches():
-            lengths = batch.column("segments")
-            values = lengths.flatten().to_numpy().astype(np.int64)
-            offsets = lengths.offsets.to_numpy()
-            sums = np.concatenate([[0], np.cumsum(values)])
-            tokens.append(sums[offsets[1:] - offsets[0]] - sums[offsets[:-1] - offsets[0]])
-            digests.append(batch.column("digest").to_numpy())
-            shard_of.append(np.full(batch.num_rows, shard))
-            codes = np.zeros(batch.num_rows, np.uint16)
-            if balance is not None:
-                for row, metadata in enumerate(batch.column("metadata").to_pylist()):
-                    name = json.loads(metadata).get(balance.key, "")
-                    codes[row] = names.setdefault(name, len(names))
-            groups.append(codes)
-        return _DocumentTable(
-            *(np.concatenate(part) if part else np.zeros(0, np.int64) for part in (tokens, digests, groups)),
-            list(names) or [""],
-            np.concatenate(shard_of) if shard_of else np.zeros(0, np.int64),
-        )
-
-    def _document_batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        for shard in range(self.shards):
-            reader = open_arrow(self.folder / f"documents-{shard:05d}.arrow")
-            for number in range(reader.num_record_batches):
-                yield shard, reader.get_batch(number)
-
-    def _hold_out(self, table: _DocumentTable) -> tuple[np.ndarray, np.ndarray]:
-        """For each document the share of it that is for training: 1, 0, or what is left when its end is held out.
-
-        Whole documents are held out, group by group, chosen by a hash of their content, so that equal documents
-        stay on one side. Where documents are too few or too long for that (one genome, one long text a language),
-        the end of each of them is held out instead; the second array marks those documents.
-        """
-        if self.first_held_out is not None:
-            return (table.shard < self.first_held_out).astype(np.float64), np.zeros(len(table.tokens), bool)
-        share = float(self.builder.request.validation)
-        kept, cut = np.ones(len(table.tokens)), np.zeros(len(table.tokens), bool)
-        for group in range(len(table.group_names)):
-            members = np.flatnonzero(table.groups == group)
-            order = members[np.argsort(table.digests[members], kind="stable")]
-            wanted = share * table.tokens[members].sum()
-            reached = np.cumsum(table.tokens[order])
-            out = order[reached <= 1.5 * wanted]
-            out = out[: int(np.searchsorted(reached, wanted)) + 1]
-            if share and table.tokens[out].sum() < 0.5 * wanted:
-                kept[members], cut[members] = 1.0 - share, True
-            else:
-                kept[out] = 0.0
-        return kept, cut
-
-    def _write_splits(self, table: _DocumentTable, kept: np.ndarray, cut: np.ndarray) -> None:
-        columns = {part: _SplitColumns(self.folder, part) for part in (TRAIN, VALIDATION)}
-        row, base = 0, 0
-        for _, batch in self._document_batches():
-            for lengths in batch.column("segments"):
-                counts = np.asarray(lengths.values.to_numpy(), np.int64)
-                offsets = base + np.concatenate([[0], np.cumsum(counts)[:-1]])
-                base += int(counts.sum())
-                train, held = _cut_document(offsets, counts, float(kept[row]), bool(cut[row]))
-                columns[TRAIN].add(row, int(table.groups[row]), *train)
-                columns[VALIDATION].add(row, int(table.groups[row]), *held)
-                row += 1
-        for part in columns.values():
-            part.close()
-
-    def _count_tokens(self, store: TokenStore) -> np.ndarray:
-        """How often each token id stands in the training part; writes ``vocabulary.arrow``."""
-        vocabulary = self.domain.vocabulary
-        size = vocabulary.get_vocab_size()
-        counts = np.zeros(size, np.int64)
-        for ids in store.batches():
-            counts += np.bincount(ids, minlength=size)
-        held_out = read_columns(self.folder / f"{VALIDATION}-segments.arrow")
-        for offset, length in zip(held_out["offset"], held_out["length"], strict=True):
-            ids = store.ids(int(offset), int(offset + length))
-            counts -= np.bincount(ids, minlength=size)
-        tokens = [vocabulary.id_to_token(number) or "" for number in range(size)]
-        symbols = [0 if token in SPECIAL_TOKENS[2:] else self.domain.symbols(token) for token in tokens]
-        symbols[0] = 0
-        symbols[1] = 1  # an unknown token hides at least one symbol
-        write_columns(self.folder / "vocabulary.arrow", count=counts, symbols=np.asarray(symbols, np.float32))
-        return counts
-
-    def _manifest(self, table: _DocumentTable, store: TokenStore, counts: np.ndarray) -> dict[str, Any]:
-        domain, vocabulary = self.domain, self.domain.vocabulary
-        special = {token: vocabulary.token_to_id(token) for token in SPECIAL_TOKENS}
-        added = vocabulary.get_added_tokens_decoder()
-        special_ids = sorted({*special.values(), *(i for i, token in added.items() if token.special)})
-        return {
-            "layout": LAYOUT,
-            "domain": domain.name,
-            "domain_version": domain.version,
-            "options": dataclasses.asdict(domain.options),
-            "unit": domain.unit,
-            "overlap": domain.overlap,
-            "symbol": domain.symbol,
-            "pairs": domain.pairs,
-            "balance": None if domain.balance is None else dataclasses.asdict(domain.balance),
-            "groups": table.group_names,
-            "vocab_size": vocabulary.get_vocab_size(),
-            "special_ids": special,
-            "all_special_ids": special_ids,
-            "shards": self.shards,
-            "tokens": len(store),
-            "report": self._report(table, counts),
-        }
-
-    def _report(self, table: _DocumentTable, counts: np.ndarray) -> dict[str, Any]:
-        parts = {}
-        for part in (TRAIN, VALIDATION):
-            columns = {
-                kind: read_columns(self.folder / f"{part}-{kind}.arrow") for kind in ("documents", "segments")
-            }
-            lengths = np.diff(
-                np.append(columns["documents"]["first_segment"], len(columns["segments"]["offset"]))
-            )
-            parts[part] = {
-                "documents": len(lengths),
-                "segments": len(columns["segments"]["offset"]),
-                "tokens": int(columns["documents"]["tokens"].sum()),
-                "documents_with_several_segments": int((lengths > 1).sum()),
-            }
-        inputs = self.builder.inputs
-        unknown = self.domain.vocabulary.token_to_id(SPECIAL_TOKENS[1])
-        report = self.report.to_dict()
-        report["skipped_files"] += [
-            {"file": str(path), "reason": "not a kind of file that this domain knows"}
-            for path in inputs.unknown
-        ]
-        if inputs.sample:
-            report["sample"] = self.domain.sample().about
-        report |= parts
-        report["tokens_per_document"] = _quantiles(table.tokens)
-        report["duplicate_documents"] = len(table.digests) - len(np.unique(table.digests))
-        report["unknown_share"] = float(counts[unknown] / max(1, counts.sum()))
-        report["tokenizer"] = {
-            "vocab_size": self.domain.vocabulary.get_vocab_size(),
-            "sha256": hashlib.sha256((self.folder / "tokenizer.json").read_bytes()).hexdigest(),
-        }
-        if self.domain.balance is not None:
-            totals = np.bincount(table.groups, table.tokens, minlength=len(table.group_names))
-            report["groups"] = dict(zip(table.group_names, totals.astype(int).tolist(), strict=True))
-        return report
-
-
-def _quantiles(values: np.ndarray) -> dict[str, int]:
-    points = {"least": 0.0, "quarter": 0.25, "median": 0.5, "three_quarters": 0.75, "most": 1.0}
-    return {name: int(np.quantile(values, point)) for name, point in points.items()}
-
-
-def _cut_document(
-    offsets: np.ndarray, lengths: np.ndarray, kept: float, cut: bool
-) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Offsets and lengths of a document's segments for training, and of those held out.
-
-    >>> offsets, lengths = np.array([0, 50]), np.array([50, 50])
-    >>> train, held = _cut_document(offsets, lengths, 0.9, True)
-    >>> [part.tolist() for part in train], [part.tolist() for part in held]
-    ([[0], [50]], [[50], [50]])
-    >>> train, held = _cut_document(offsets[:1], lengths[:1], 0.9, True)
-    >>> [part.tolist() for part in train], [part.tolist() for part in held]
-    ([[0], [45]], [[45], [5]])
-    """
-    if not cut:
-        everything, nothing = (offsets, lengths), (offsets[:0], lengths[:0])
-        return (everything, nothing) if kept else (nothing, everything)
-    if len(lengths) > 1:
-        first = min(
-            len(lengths) - 1, max(1, int(np.searchsorted(np.cumsum(lengths), kept * lengths.sum()) + 1))
-        )
-        return (offsets[:first], lengths[:first]), (offsets[first:], lengths[first:])
-    length = int(lengths[0])
-    edge = int(length * kept)
-    return (offsets, np.array([edge])), (offsets + edge, np.array([length - edge]))
-
-
-class _SplitColumns:
-    """Collects where the documents and segments of one part stand, through files rather than in memory."""
-
-    COLUMNS = {
-        "documents": {"first_segment": np.int64, "tokens": np.int64, "row": np.int64, "group": np.uint16},
-        "segments": {"offset": np.int64, "length": np.int64},
-    }
-
-    def __init__(self, folder: Path, part: str) -> None:
-        self._folder, self._part = folder, part
-        self._files = {
-            (kind, name): open(folder / f"{part}-{kind}-{name}.raw", "wb")  # noqa: SIM115 (closed in close)
-            for kind, columns in self.COLUMNS.items()
-            for name in columns
-        }
-        self._segments = 0
-
-    def add(self, row: int, group: int, offsets: np.ndarray, lengths: np.ndarray) -> None:
-        """Adds the segments of one document; those without tokens are left out, and so is a document of none."""
-        offsets, lengths = offsets[lengths > 0], lengths[lengths > 0]
-        if not len(lengths):
-            return
-        document = {"first_segment": self._segments, "tokens": lengths.sum(), "row": row, "group": group}
-        for name, value in document.items():
-            self._write("documents", name, value)
-        self._write("segments", "offset", offsets)
-        self._write("segments", "length", lengths)
-        self._segments += len(lengths)
-
-    def close(self) -> None:
-        """Turns the collected columns into Arrow files."""
-        for file in self._files.values():
-            file.close()
-        for kind, columns in self.COLUMNS.items():
-            arrays = {}
-            for name, dtype in columns.items():
-                path = Path(self._files[kind, name].name)
-                arrays[name] = np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
-            write_columns(self._folder / f"{self._part}-{kind}.arrow", **arrays)
-        for file in self._files.values():
-            os.unlink(file.name)
-
-    def _write(self, kind: str, name: str, values: Any) -> None:
-        np.asarray(values, self.COLUMNS[kind][name]).tofile(self._files[kind, name])

@@ -39,9 +39,7 @@ def open_arrow(path: Path) -> pa.RecordBatchFileReader:
 
 def write_columns(path: Path, **columns: np.ndarray) -> None:
     """Writes arrays of equal length as one record batch; memory-mapped arrays are streamed through."""
-    arrays = [
-        pa.Array.from_buffers(_arrow_type(c), len(c), [None, pa.py_buffer(c)]) for c in columns.values()
-    ]
+    arrays = [pa.Array.from_buffers(_arrow_type(c), len(c), [None, pa.py_buffer(c)]) for c in columns.values()]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -100,9 +98,7 @@ class TokenStore:
         if number not in self._open:
             reader, index = self._batches[number]
             batch = reader.get_batch(index)
-            self._open[number] = {
-                name: batch.column(name).to_numpy(zero_copy_only=True) for name in batch.schema.names
-            }
+            self._open[number] = {name: batch.column(name).to_numpy(zero_copy_only=True) for name in batch.schema.names}
         return self._open[number]
 
 

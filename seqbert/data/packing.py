@@ -103,9 +103,7 @@ class PackedBatch:
             for t in (self.ids, self.segment_ids, self.positions, self.cu_seqlens, self.record)
         )
         targets = {name: target.to(device) for name, target in self.targets.items()}
-        return PackedBatch(
-            self.vocabulary, ids, segment_ids, positions, cu_seqlens, self.lengths, record, targets
-        )
+        return PackedBatch(self.vocabulary, ids, segment_ids, positions, cu_seqlens, self.lengths, record, targets)
 
 
 def pack(vocabulary: str, sequences: Sequence[np.ndarray]) -> PackedBatch:
@@ -145,9 +143,7 @@ def _piece(batch: PackedBatch, first: int, last: int) -> PackedBatch:
         low, high = (first, last) if target.of_sequences else (start, stop)
         chosen = slice(*torch.searchsorted(target.index, torch.tensor([low, high])).tolist())
         symbols = None if target.symbols is None else target.symbols[chosen]
-        targets[name] = Target(
-            target.index[chosen] - low, target.labels[chosen], symbols, target.of_sequences
-        )
+        targets[name] = Target(target.index[chosen] - low, target.labels[chosen], symbols, target.of_sequences)
     return PackedBatch(
         batch.vocabulary,
         batch.ids[start:stop],

@@ -24,7 +24,7 @@ def describe_any(what: str, vocab_size: int | None = None, length: int = 128) ->
     if what in PRESETS:
         return {what: describe(PRESETS[what], vocab_size or PUBLISHED_VOCABULARY, length=length)}
     if RunFolder(Path(what)).exists():
-        return {name: _of_run(what, name, vocab_size, length) for name in domains_of(what) or [None]}
+        return {name: _of_run(what, name, vocab_size, length) for name in domains_of(what) or ["imported"]}
     try:
         config = load_config(what, ["--output", "unused"])
     except ConfigError as error:

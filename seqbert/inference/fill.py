@@ -23,9 +23,7 @@ class Filler:
     probability: float
 
 
-def fill(
-    run: str | Path | Trained, sequence: str, *, domain: str | None = None, top: int = 5
-) -> list[list[Filler]]:
+def fill(run: str | Path | Trained, sequence: str, *, domain: str | None = None, top: int = 5) -> list[list[Filler]]:
     """The most probable tokens for each [MASK] of a sequence.
 
     Args:
@@ -43,9 +41,7 @@ def fill(
     """
     trained = run if isinstance(run, Trained) else Trained.of_run(run, domain)
     if MASK not in sequence:
-        raise DataError(
-            f'The sequence has no {MASK}: put it where a token is wanted, as in "{sequence} {MASK}".'
-        )
+        raise DataError(f'The sequence has no {MASK}: put it where a token is wanted, as in "{sequence} {MASK}".')
     return fill_ids(trained, _encode_around_masks(trained, sequence), top=top)
 
 

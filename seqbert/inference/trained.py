@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -42,13 +42,11 @@ class Trained:
         """
         found = open_run(run, domain)
         plugin_type = registry.load(found.domain)
-        options = config_tree.load(plugin_type.Options, dict(found.options or {}))
+        options: Any = config_tree.load(plugin_type.Options, dict(found.options or {}))
         plugin = plugin_type(options)
         plugin.use(load_tokenizer(found.folder))
         checkpoint = hub.read_checkpoint(found.folder)
-        model = Model(
-            checkpoint.config, {found.domain: checkpoint.vocab_size}, {found.domain: checkpoint.heads}
-        )
+        model = Model(checkpoint.config, {found.domain: checkpoint.vocab_size}, {found.domain: checkpoint.heads})
         hub.load_into(model, found.domain, checkpoint)
         return cls(model.eval(), plugin)
 
@@ -59,7 +57,7 @@ class Trained:
 
     def token_ids(self, *tokens: str) -> list[int]:
         """Ids of tokens as the vocabulary spells them."""
-        return [self.domain.vocabulary.token_to_id(token) for token in tokens]
+        return [cast(int, self.domain.vocabulary.token_to_id(token)) for token in tokens]
 
     def sequence(self, ids: np.ndarray) -> PackedBatch:
         """One sequence between [CLS] and [SEP] as a batch.

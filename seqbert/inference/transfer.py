@@ -60,9 +60,7 @@ def import_checkpoint(
     return report
 
 
-def export(
-    run: str | Path, output: str | Path, *, domain: str | None = None, overwrite: bool = False
-) -> Path:
+def export(run: str | Path, output: str | Path, *, domain: str | None = None, overwrite: bool = False) -> Path:
     """Writes the model of a run as a Hugging Face folder that ``transformers`` loads with no missing keys.
 
     Raises:

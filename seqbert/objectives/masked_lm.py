@@ -125,9 +125,7 @@ def _choose_tokens(
     owner = number[places]
     counts = np.bincount(owner, minlength=int(number[-1]) + 1)
     wanted = _wanted(counts, probability)
-    order = np.argsort(
-        owner + uniform(seed, stream("masked"), *(part[places] for part in key)), kind="stable"
-    )
+    order = np.argsort(owner + uniform(seed, stream("masked"), *(part[places] for part in key)), kind="stable")
     rank = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.sort(places[order[rank < wanted[owner]]])
 

@@ -22,7 +22,10 @@ from seqbert.objectives.sentence_order import SentenceOrder
 from seqbert.objectives.sequences import NO_PAIR, Sequences, single_sequences
 from seqbert.objectives.terms import Term, cross_entropy
 
-PAIR_OBJECTIVES = {"next_sentence": NextSentence, "sentence_order": SentenceOrder}
+PAIR_OBJECTIVES: dict[str, type[NextSentence] | type[SentenceOrder]] = {
+    "next_sentence": NextSentence,
+    "sentence_order": SentenceOrder,
+}
 
 CALIBRATION = 1024
 """Sequences whose lengths set how many fill a step."""
@@ -60,7 +63,9 @@ class Objective:
         else:
             assert config.causal_lm is not None
             self.token_term = CausalLM(config.causal_lm, corpus)
-        self.pair = None if config.pair == "none" else PAIR_OBJECTIVES[config.pair]()
+        self.pair: NextSentence | SentenceOrder | None = (
+            None if config.pair == "none" else PAIR_OBJECTIVES[config.pair]()
+        )
 
     @property
     def heads(self) -> set[str]:
@@ -136,9 +141,7 @@ class Objective:
                 torch.from_numpy(index), torch.from_numpy(sequences.pair_label[index]), of_sequences=True
             )
         record = source.split.row[sequences.stretches.document]
-        return PackedBatch.of(
-            source.vocabulary, ids, sequences.segment_ids, sequences.lengths, record, targets
-        )
+        return PackedBatch.of(source.vocabulary, ids, sequences.segment_ids, sequences.lengths, record, targets)
 
 
 def _select(sequences: Sequences, order: np.ndarray) -> Sequences:

@@ -14,12 +14,12 @@ class Term(NamedTuple):
 
     Attributes:
         loss: Sum of the cross-entropy over the targets, in nats; a scalar that carries the gradient.
-        count: Number of targets.
+        targets: Number of targets.
         correct: Number of targets whose most probable class is the true one; None in training.
     """
 
     loss: Tensor
-    count: int
+    targets: int
     correct: Tensor | None
 
 

@@ -149,7 +149,7 @@ def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's state under ``key.parameter``: ``exp_avg.encoder.blocks.0.…``."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     return _contiguous(
         {
             f"{key}.{names[parameter]}": torch.as_tensor(value)
@@ -159,9 +159,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
     )
 
 
-def _restore_optimizer(
-    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
-) -> None:
+def _restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     parameters = dict(model.named_parameters())
     for full_name, tensor in tensors.items():
         key, name = full_name.split(".", 1)

@@ -84,7 +84,5 @@ def _find(name: str) -> torch.device:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise ConfigError(
-            f'run.device is "{name}", and PyTorch cannot use it: {reason}. Use cpu, or auto.'
-        ) from error
+        raise ConfigError(f'run.device is "{name}", and PyTorch cannot use it: {reason}. Use cpu, or auto.') from error
     return device

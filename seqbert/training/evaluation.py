@@ -50,7 +50,7 @@ def evaluate(
         for name, term in terms.items():
             total = sums.setdefault(name, [0.0, 0.0, 0.0])
             correct = 0.0 if term.correct is None else float(term.correct)
-            for place, value in enumerate((float(term.loss), float(term.count), correct)):
+            for place, value in enumerate((float(term.loss), float(term.targets), correct)):
                 total[place] += value
     model.train(was_training)
     return _metrics(sums, objective.token_term.name, symbols, unigram)

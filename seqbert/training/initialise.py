@@ -131,9 +131,7 @@ def build_model(
     }
     for name in replaced & known.keys():
         known[name] = _with_new_words(known[name], tokenizers[name], config, seed)
-    model = Model(
-        config, {name: known[name].vocab_size if name in known else sizes[name] for name in sizes}, heads
-    )
+    model = Model(config, {name: known[name].vocab_size if name in known else sizes[name] for name in sizes}, heads)
     model.initialise(seed)
     notes = []
     for number, (name, checkpoint) in enumerate(known.items()):

@@ -23,9 +23,7 @@ class StepBatches(Dataset[list[PackedBatch]]):
         return [objective.examples(source, step) for objective, source in self._parts]
 
 
-def load_steps(
-    parts: Sequence[tuple[Objective, Source]], steps: range, workers: int
-) -> Iterator[list[PackedBatch]]:
+def load_steps(parts: Sequence[tuple[Objective, Source]], steps: range, workers: int) -> Iterator[list[PackedBatch]]:
     """The batches of the steps, in order; the same ones for any number of workers."""
     loader: DataLoader[Any] = DataLoader(
         StepBatches(parts),

@@ -24,23 +24,25 @@ from seqbert.training.logging import Console, MetricsLog
 
 
 class Term(Protocol):
-    """A loss term of a batch: sums over its targets."""
+    """A loss term of a batch."""
 
     @property
-    def loss(self) -> Tensor: ...
-    @property
-    def count(self) -> int: ...
+    def loss(self) -> Tensor:
+        """Sum of the loss over the batch's targets, a scalar."""
+        ...
 
 
 class Learnable(Protocol):
     """What turns hidden states into loss terms: an objective or a task."""
 
     @property
-    def weights(self) -> Mapping[str, float]: ...
+    def weights(self) -> Mapping[str, float]:
+        """Weight of each term in the loss."""
+        ...
 
-    def forward(
-        self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]
-    ) -> Mapping[str, Term]: ...
+    def forward(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Mapping[str, Term]:
+        """The terms of a batch, from the encoder's output ``[tokens, hidden_size]``."""
+        ...
 
 
 @dataclasses.dataclass(slots=True)
@@ -119,9 +121,7 @@ class Loop:
             if due:
                 self.log.write(self._record(sums, meter))
                 meter.restart()
-            self.console.step(
-                progress.step, settings.steps, meter.newest, due, meter.left(settings.steps - step - 1)
-            )
+            self.console.step(progress.step, settings.steps, meter.newest, due, meter.left(settings.steps - step - 1))
             if self._is_due(progress.step, settings.evaluate_every):
                 self._check_finite(meter)
                 metrics = self._evaluate()

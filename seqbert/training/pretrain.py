@@ -348,9 +348,7 @@ class _Run:
     def _check_same_config(self) -> None:
         old = config_tree.load(PretrainConfig, self.folder.config)
         changes = [
-            change
-            for change in config_tree.difference(old, self.config)
-            if not change.startswith(("run.", "output:"))
+            change for change in config_tree.difference(old, self.config) if not change.startswith(("run.", "output:"))
         ]
         if changes:
             raise ConfigError(
@@ -399,7 +397,7 @@ class _Run:
             self._note(note)
         if self.config.run.compile:
             for block in model.encoder.blocks:
-                block.feed_forward.compile(dynamic=True)  # type: ignore[union-attr, operator]
+                block.feed_forward.compile(dynamic=True)  # type: ignore[union-attr]
         return model.to(self.device.torch)
 
     def _restore(self, model: Model, optimizer: Any) -> checkpoint.Progress:
@@ -450,8 +448,7 @@ class _Run:
 
         def score(metrics: dict[str, Metrics]) -> float | None:
             losses = [
-                shares[name] * (row[f"{objectives[name].token_term.name}_loss"] or 0.0)
-                for name, row in metrics.items()
+                shares[name] * (row[f"{objectives[name].token_term.name}_loss"] or 0.0) for name, row in metrics.items()
             ]
             return sum(losses) if losses else None
 

@@ -32,9 +32,7 @@ def test_a_corpus_has_the_same_bytes_for_any_number_of_processes(files: Path, tm
     for processes in (1, 2, 3):
         request = BuildRequest(Letters(), [str(files)])
         corpus = build_corpus(request, tmp_path / str(processes), processes)
-        digests.append(
-            {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in corpus.folder.iterdir()}
-        )
+        digests.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in corpus.folder.iterdir()})
     assert digests[0] == digests[1] == digests[2]
 
 

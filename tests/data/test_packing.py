@@ -19,7 +19,11 @@ def test_split_keeps_every_token_and_every_target_with_its_label() -> None:
         target = piece.targets["tokens"]
         assert torch.equal(piece.ids[target.index], target.labels)
         assert piece.cu_seqlens[0] == 0 and piece.cu_seqlens[-1] == piece.tokens
-    pairs = [(int(p.record[i]), int(y)) for p in pieces for i, y in zip(p.targets["pairs"].index, p.targets["pairs"].labels)]
+    pairs = [
+        (int(p.record[i]), int(y))
+        for p in pieces
+        for i, y in zip(p.targets["pairs"].index, p.targets["pairs"].labels, strict=True)
+    ]
     assert pairs == [(0, 1), (2, 0), (5, 1)]
 
 

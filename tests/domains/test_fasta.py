@@ -33,9 +33,7 @@ def fasta(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
-    "name", ["dna/genomes_ecoli/NC_008253.fna.gz", "protein/uniprot_mmseqs2/DB.fasta.gz"]
-)
+@pytest.mark.parametrize("name", ["dna/genomes_ecoli/NC_008253.fna.gz", "protein/uniprot_mmseqs2/DB.fasta.gz"])
 def test_records_are_those_of_biopython(shared_data, name):
     with gzip.open(shared_data / name, "rt") as stream:
         theirs = [(r.description, str(r.seq)) for r in SeqIO.parse(stream, "fasta")]
@@ -66,9 +64,7 @@ def test_comments_inside_a_record_change_nothing_and_a_header_may_hold_their_mar
 @pytest.mark.parametrize("end", [b"\r\n", b"\r"])
 def test_row24_all_line_ends_give_the_same_records_inside_gzip_too(fasta, end, compress):
     content = TWO_RECORDS.replace(b"\n", end)
-    assert (
-        read(fasta(compress(content))) == read(fasta(TWO_RECORDS)) == [("a first", "ACGTAC"), ("b", "GGCA")]
-    )
+    assert read(fasta(compress(content))) == read(fasta(TWO_RECORDS)) == [("a first", "ACGTAC"), ("b", "GGCA")]
     assert read(fasta(compress(content.rstrip()))) == read(fasta(TWO_RECORDS))
 
 

@@ -62,5 +62,5 @@ def test_row51_a_batch_without_targets_has_loss_0_and_a_gradient_of_0() -> None:
     weight = torch.ones(3, 4, requires_grad=True)
     term = cross_entropy(torch.zeros(0, 3) @ weight, torch.zeros(0, dtype=torch.long))
     term.loss.backward()
-    assert term.loss.item() == 0.0 and term.count == 0
+    assert term.loss.item() == 0.0 and term.targets == 0
     assert weight.grad is not None and not weight.grad.any()

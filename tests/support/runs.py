@@ -6,7 +6,28 @@ import random
 from pathlib import Path
 from typing import Any
 
-WORDS = "the a cat dog bird sees hears likes small old grey house tree river walks sleeps and or but never".split()
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "bird",
+    "sees",
+    "hears",
+    "likes",
+    "small",
+    "old",
+    "grey",
+    "house",
+    "tree",
+    "river",
+    "walks",
+    "sleeps",
+    "and",
+    "or",
+    "but",
+    "never",
+]
 
 
 def write_texts(folder: Path, documents: int = 60, seed: int = 0) -> Path:
@@ -43,7 +64,13 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
             "evaluate_every": 4,
             "validation_tokens": 2048,
         },
-        "run": {"device": "cpu", "workers": 0, "corpus_dir": str(folder / "corpora"), "log_every": 1, "checkpoint_every": 3},
+        "run": {
+            "device": "cpu",
+            "workers": 0,
+            "corpus_dir": str(folder / "corpora"),
+            "log_every": 1,
+            "checkpoint_every": 3,
+        },
     }
     return _laid_over(tree, changes)
 

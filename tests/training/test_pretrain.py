@@ -105,7 +105,11 @@ def gradients(tree: dict[str, Any], micro_tokens: int) -> dict[str, torch.Tensor
 
 
 def test_row59_the_gradient_does_not_depend_on_how_a_step_is_cut_into_micro_batches(tmp_path: Path) -> None:
-    changes = {"model": {"dropout": 0.0}, "objective": {"pair": "next_sentence"}, "training": {"steps": 1, "clip_norm": None}}
+    changes = {
+        "model": {"dropout": 0.0},
+        "objective": {"pair": "next_sentence"},
+        "training": {"steps": 1, "clip_norm": None},
+    }
     tree = settings(tmp_path, **changes)
     whole, halves, each = (gradients(tree, tokens) for tokens in (4096, 256, 1))
     assert whole.keys() == halves.keys() == each.keys()
@@ -171,7 +175,9 @@ def test_row82_validation_covers_every_held_out_window_whatever_the_batch_size(t
 
 def test_training_goes_on_from_a_run_with_its_vocabulary(tmp_path: Path) -> None:
     first = seqbert.pretrain(settings(tmp_path)).folder
-    tree = settings(tmp_path, output=str(tmp_path / "second"), init=str(first), training={"steps": 1, "learning_rate": 1e-9})
+    tree = settings(
+        tmp_path, output=str(tmp_path / "second"), init=str(first), training={"steps": 1, "learning_rate": 1e-9}
+    )
     second = seqbert.pretrain(tree)
     before = json.loads((first / "result.json").read_text())["domains"]["text"]["after"]
     assert second.domains["text"].before["masked_lm_loss"] == pytest.approx(before["masked_lm_loss"], abs=1e-4)
@@ -269,5 +275,3 @@ def test_the_python_call_the_file_and_the_command_line_describe_the_same_run(tmp
     (tmp_path / "config.yaml").write_text(seqbert.config.dump(load_config(settings(tmp_path))))
     from_file = load_config(tmp_path / "config.yaml", ["--training.steps", "5"])
     assert from_python == from_file
-
-

@@ -118,9 +118,7 @@ def test_a_tune_in_a_table_that_cannot_be_read_is_an_error_that_shows_it(music):
 def test_segments_are_whole_bars_that_say_what_is_in_force(tmp_path):
     (tmp_path / "tune.abc").write_text("X:1\nM:2/4\nQ:1/4=100\nL:1/4\nK:G\ncd|ef|ga|\n")
     (document,) = read(Music(MusicOptions(bars_per_segment=2)), tmp_path / "tune.abc")
-    assert document.segments[1].startswith(
-        "Bar Numerator_2 Denominator_4 KeySignature_1 Position_0 Tempo_100 Part_0"
-    )
+    assert document.segments[1].startswith("Bar Numerator_2 Denominator_4 KeySignature_1 Position_0 Tempo_100 Part_0")
     assert [segment.count("Bar") for segment in document.segments] == [2, 1]
 
 
@@ -175,9 +173,7 @@ def test_row95_pitches_and_onsets_of_a_chorale_are_music21s_own():
     piece = parse(" ".join(document.segments))
     parsed = converter.parse(path, forceSource=True, storePickle=False)
     for part, notes in zip(parsed.parts, piece.parts, strict=True):
-        theirs = [
-            (n.offset * 24, n.quarterLength * 24, n.pitch.midi) for n in part.flatten().stripTies().notes
-        ]
+        theirs = [(n.offset * 24, n.quarterLength * 24, n.pitch.midi) for n in part.flatten().stripTies().notes]
         assert [tuple(note) for note in notes] == theirs
 
 
@@ -197,9 +193,7 @@ def test_an_unknown_ending_to_write_is_an_error_that_names_the_known(music, tmp_
 
 
 def test_text_that_a_model_made_up_is_written_as_far_as_it_makes_sense(music, tmp_path):
-    music.write(
-        "Duration_3 Bar [MASK] Pitch_60 Pitch_62 Duration_24 Denominator_4 Position_900", tmp_path / "a.mid"
-    )
+    music.write("Duration_3 Bar [MASK] Pitch_60 Pitch_62 Duration_24 Denominator_4 Position_900", tmp_path / "a.mid")
     (document,) = read(music, tmp_path / "a.mid")
     assert [tuple(n) for n in parse(document.segments[0]).parts[0]] == [(0, 24, 62)]
     with pytest.raises(DataError, match='no word "Bar"'):
@@ -286,9 +280,9 @@ def test_a_zip_bomb_is_an_error(music, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("ending", [".xml", ".mxl"])
 def test_xml_entities_are_refused(music, tmp_path, ending):
-    evil = PARTWISE.replace(
-        '"http://a.invalid/p.dtd">', '"x" [<!ENTITY a SYSTEM "file:///etc/hostname">]>'
-    ).replace("Flute", "&a;")
+    evil = PARTWISE.replace('"http://a.invalid/p.dtd">', '"x" [<!ENTITY a SYSTEM "file:///etc/hostname">]>').replace(
+        "Flute", "&a;"
+    )
     path = tmp_path / f"evil{ending}"
     if ending == ".mxl":
         mxl(path, {"score.xml": evil})
@@ -299,9 +293,7 @@ def test_xml_entities_are_refused(music, tmp_path, ending):
 
 
 @pytest.mark.parametrize("ending", [".abc", ".musicxml", ".xml", ".mxl", ".krn", ".mid"])
-@pytest.mark.parametrize(
-    "data", [b"", bytes(range(256)) * 4, b"plain words"], ids=["empty", "binary", "text"]
-)
+@pytest.mark.parametrize("data", [b"", bytes(range(256)) * 4, b"plain words"], ids=["empty", "binary", "text"])
 def test_a_broken_file_is_an_error_that_names_it(music, tmp_path, ending, data):
     path = tmp_path / f"broken{ending}"
     path.write_bytes(data)

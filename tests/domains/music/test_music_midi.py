@@ -138,9 +138,7 @@ def test_notes_off_the_grid_are_moved_to_it_and_counted():
 
 def test_channels_are_parts_and_drums_are_left_out():
     report = Report()
-    piece = piece_of(
-        midi_file(note(0, 480, 60) + note(480, 960, 48, channel=3), note(0, 480, 36, channel=9)), report
-    )
+    piece = piece_of(midi_file(note(0, 480, 60) + note(480, 960, 48, channel=3), note(0, 480, 36, channel=9)), report)
     assert [[played.pitch for played in part] for part in piece.parts] == [[60], [48]]
     assert report.tallies["drum notes left out"] == 1
 

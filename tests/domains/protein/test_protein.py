@@ -33,11 +33,7 @@ def read(tmp_path, content, **options):
 def test_the_whole_uniprot_folder_is_read(shared_data):
     """20,500 sequences and 9,301,399 residues, as Bio.SeqIO counts them."""
     protein, report = Protein(), Report()
-    files = [
-        path
-        for path in sorted((shared_data / "protein" / "uniprot_mmseqs2").iterdir())
-        if protein.reads(path)
-    ]
+    files = [path for path in sorted((shared_data / "protein" / "uniprot_mmseqs2").iterdir()) if protein.reads(path)]
     assert [path.name for path in files] == ["DB.fasta.gz", "QUERY.fasta.gz"]
     lengths = [len(document.segments[0]) for path in files for document in protein.read(path, report)]
     assert (len(lengths), sum(lengths)) == (20_500, 9_301_399)
@@ -133,9 +129,7 @@ def test_headers_of_uniprot_uniref_and_ncbi_are_understood(tmp_path):
         "description": "Nuclease",
         "organism": "Lactobacillus brevis",
     }
-    assert parse_header(
-        "UniRef50_Q9K794 Putative AgrB-like protein n=2 Tax=Bacillus TaxID=1386 RepID=AGRB_BACHD"
-    ) == (
+    assert parse_header("UniRef50_Q9K794 Putative AgrB-like protein n=2 Tax=Bacillus TaxID=1386 RepID=AGRB_BACHD") == (
         "UniRef50_Q9K794",
         {"description": "Putative AgrB-like protein", "organism": "Bacillus"},
     )
@@ -196,9 +190,7 @@ def test_a_tokenizer_of_another_alphabet_is_refused():
 
 
 def test_a_wrong_option_is_an_error_that_lists_the_right_ones():
-    with pytest.raises(
-        ConfigError, match=r'gaps is "removed"; it is one of remove, keep. Did you mean "remove"'
-    ):
+    with pytest.raises(ConfigError, match=r'gaps is "removed"; it is one of remove, keep. Did you mean "remove"'):
         ProteinOptions(gaps="removed")
 
 

@@ -1,0 +1,318 @@
+"""The last part of building a corpus: which documents are held out, where everything stands, and the data report."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from seqbert.data.corpus import LAYOUT, TRAIN, VALIDATION, TokenStore, open_arrow, read_columns, write_columns
+from seqbert.data.files import Inputs
+from seqbert.domain import SPECIAL_TOKENS, Domain, Report
+from seqbert.errors import DataError
+
+
+@dataclasses.dataclass(slots=True)
+class Draft:
+    """A corpus whose shards are written and whose documents are not yet divided.
+
+    Attributes:
+        folder: Where its shards lie.
+        domain: The plugin, with its tokenizer.
+        shards: Number of shards.
+        first_held_out: The shard from which on all documents are held out; None where a share of all is.
+        share: The share of tokens to hold out.
+        inputs: The files it was made from.
+        report: What became of their records.
+    """
+
+    folder: Path
+    domain: Domain
+    shards: int
+    first_held_out: int | None
+    share: float
+    inputs: Inputs
+    report: Report
+
+
+def finish_corpus(draft: Draft) -> None:
+    """Divides the documents, and writes the manifest, without which a folder is no corpus.
+
+    Raises:
+        DataError: if there is nothing to train on.
+    """
+    _Finisher(draft).finish()
+
+
+@dataclasses.dataclass(slots=True)
+class _DocumentTable:
+    """What deciding about the documents needs: a few numbers for each, in the order of the shards."""
+
+    tokens: np.ndarray
+    digests: np.ndarray
+    groups: np.ndarray
+    group_names: list[str]
+    shard: np.ndarray
+
+
+class _Finisher:
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.domain = draft.domain
+        self.folder = draft.folder
+
+    def finish(self) -> None:
+        table = self._read_documents()
+        if not table.tokens.sum():
+            skipped = "; ".join(f"{name}: {reason}" for name, reason in self.draft.report.skipped_files[:3])
+            raise DataError(
+                f'The data of the domain "{self.domain.name}" holds nothing that can be used'
+                f"{' (' + skipped + ')' if skipped else ''}."
+            )
+        kept, cut = self._hold_out(table)
+        self._write_splits(table, kept, cut)
+        store = TokenStore(self.folder, self.draft.shards)
+        counts = self._count_tokens(store)
+        (self.folder / "manifest.json").write_text(
+            json.dumps(self._manifest(table, store, counts), indent=2, ensure_ascii=False) + "\n",
+            encoding="utf-8",
+        )
+
+    def _read_documents(self) -> _DocumentTable:
+        balance = self.domain.balance
+        names: dict[str, int] = {}
+        tokens: list[np.ndarray] = []
+        digests: list[np.ndarray] = []
+        groups: list[np.ndarray] = []
+        shard_of: list[np.ndarray] = []
+        for shard, batch in self._document_batches():
+            lengths = batch.column("segments")
+            values = lengths.flatten().to_numpy().astype(np.int64)
+            offsets = lengths.offsets.to_numpy()
+            sums = np.concatenate([[0], np.cumsum(values)])
+            tokens.append(sums[offsets[1:] - offsets[0]] - sums[offsets[:-1] - offsets[0]])
+            digests.append(batch.column("digest").to_numpy())
+            shard_of.append(np.full(batch.num_rows, shard))
+            codes = np.zeros(batch.num_rows, np.uint16)
+            if balance is not None:
+                for row, metadata in enumerate(batch.column("metadata").to_pylist()):
+                    name = json.loads(metadata).get(balance.key, "")
+                    codes[row] = names.setdefault(name, len(names))
+            groups.append(codes)
+        nothing = np.zeros(0, np.int64)
+        return _DocumentTable(
+            tokens=np.concatenate([nothing, *tokens]),
+            digests=np.concatenate([nothing.astype(np.uint64), *digests]),
+            groups=np.concatenate([nothing.astype(np.uint16), *groups]),
+            group_names=list(names) or [""],
+            shard=np.concatenate([nothing, *shard_of]),
+        )
+
+    def _document_batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for shard in range(self.draft.shards):
+            reader = open_arrow(self.folder / f"documents-{shard:05d}.arrow")
+            for number in range(reader.num_record_batches):
+                yield shard, reader.get_batch(number)
+
+    def _hold_out(self, table: _DocumentTable) -> tuple[np.ndarray, np.ndarray]:
+        """For each document the share of it that is for training: 1, 0, or what is left when its end is held out.
+
+        Whole documents are held out, group by group, chosen by a hash of their content, so that equal documents
+        stay on one side. Where documents are too few or too long for that (one genome, one long text a language),
+        the end of each of them is held out instead; the second array marks those documents.
+        """
+        if self.draft.first_held_out is not None:
+            return (table.shard < self.draft.first_held_out).astype(np.float64), np.zeros(len(table.tokens), bool)
+        share = self.draft.share
+        kept, cut = np.ones(len(table.tokens)), np.zeros(len(table.tokens), bool)
+        for group in range(len(table.group_names)):
+            members = np.flatnonzero(table.groups == group)
+            order = members[np.argsort(table.digests[members], kind="stable")]
+            wanted = share * table.tokens[members].sum()
+            reached = np.cumsum(table.tokens[order])
+            out = order[reached <= 1.5 * wanted]
+            out = out[: int(np.searchsorted(reached, wanted)) + 1]
+            if share and table.tokens[out].sum() < 0.5 * wanted:
+                kept[members], cut[members] = 1.0 - share, True
+            else:
+                kept[out] = 0.0
+        return kept, cut
+
+    def _write_splits(self, table: _DocumentTable, kept: np.ndarray, cut: np.ndarray) -> None:
+        parts = {part: _SplitColumns(self.folder, part) for part in (TRAIN, VALIDATION)}
+        row, base = 0, 0
+        for _, batch in self._document_batches():
+            lists = batch.column("segments")
+            lengths = lists.flatten().to_numpy().astype(np.int64)
+            offsets = base + np.cumsum(lengths) - lengths
+            base += int(lengths.sum())
+            edges = lists.offsets.to_numpy() - lists.offsets[0].as_py()
+            rows = np.arange(row, row + batch.num_rows)
+            row += batch.num_rows
+            for part, wanted in ((TRAIN, kept[rows] == 1), (VALIDATION, kept[rows] == 0)):
+                whole = np.repeat(wanted & ~cut[rows], np.diff(edges))
+                owner = np.repeat(rows, np.diff(edges))
+                parts[part].add(owner[whole], table.groups[owner[whole]], offsets[whole], lengths[whole])
+            for place in np.flatnonzero(cut[rows]):
+                segments = slice(edges[place], edges[place + 1])
+                divided = _cut_document(offsets[segments], lengths[segments], float(kept[rows[place]]))
+                for part, (starts, counts) in zip((TRAIN, VALIDATION), divided, strict=True):
+                    owner = np.full(len(starts), rows[place])
+                    parts[part].add(owner, table.groups[owner], starts, counts)
+        for columns in parts.values():
+            columns.close()
+
+    def _count_tokens(self, store: TokenStore) -> np.ndarray:
+        """How often each token id stands in the training part; writes ``vocabulary.arrow``."""
+        vocabulary = self.domain.vocabulary
+        size = vocabulary.get_vocab_size()
+        counts = np.zeros(size, np.int64)
+        for ids in store.batches():
+            counts += np.bincount(ids, minlength=size)
+        held_out = read_columns(self.folder / f"{VALIDATION}-segments.arrow")
+        for offset, length in zip(held_out["offset"], held_out["length"], strict=True):
+            ids = store.ids(int(offset), int(offset + length))
+            counts -= np.bincount(ids, minlength=size)
+        tokens = [vocabulary.id_to_token(number) or "" for number in range(size)]
+        symbols = [0 if token in SPECIAL_TOKENS[2:] else self.domain.symbols(token) for token in tokens]
+        symbols[0] = 0
+        symbols[1] = 1  # an unknown token hides at least one symbol
+        write_columns(self.folder / "vocabulary.arrow", count=counts, symbols=np.asarray(symbols, np.float32))
+        return counts
+
+    def _manifest(self, table: _DocumentTable, store: TokenStore, counts: np.ndarray) -> dict[str, Any]:
+        domain, vocabulary = self.domain, self.domain.vocabulary
+        special = {token: vocabulary.token_to_id(token) or 0 for token in SPECIAL_TOKENS}
+        added = vocabulary.get_added_tokens_decoder()
+        special_ids = sorted({*special.values(), *(i for i, token in added.items() if token.special)})
+        return {
+            "layout": LAYOUT,
+            "domain": domain.name,
+            "domain_version": domain.version,
+            "options": dataclasses.asdict(domain.options),
+            "unit": domain.unit,
+            "overlap": domain.overlap,
+            "symbol": domain.symbol,
+            "pairs": domain.pairs,
+            "balance": None if domain.balance is None else dataclasses.asdict(domain.balance),
+            "groups": table.group_names,
+            "vocab_size": vocabulary.get_vocab_size(),
+            "special_ids": special,
+            "all_special_ids": special_ids,
+            "shards": self.draft.shards,
+            "tokens": len(store),
+            "report": self._report(table, counts),
+        }
+
+    def _report(self, table: _DocumentTable, counts: np.ndarray) -> dict[str, Any]:
+        parts = {}
+        for part in (TRAIN, VALIDATION):
+            columns = {kind: read_columns(self.folder / f"{part}-{kind}.arrow") for kind in ("documents", "segments")}
+            lengths = np.diff(np.append(columns["documents"]["first_segment"], len(columns["segments"]["offset"])))
+            parts[part] = {
+                "documents": len(lengths),
+                "segments": len(columns["segments"]["offset"]),
+                "tokens": int(columns["documents"]["tokens"].sum()),
+                "documents_with_several_segments": int((lengths > 1).sum()),
+            }
+        inputs = self.draft.inputs
+        unknown = self.domain.vocabulary.token_to_id(SPECIAL_TOKENS[1])
+        report = self.draft.report.to_dict()
+        report["skipped_files"] += [
+            {"file": str(path), "reason": "not a kind of file that this domain knows"} for path in inputs.unknown
+        ]
+        if inputs.sample:
+            report["sample"] = self.domain.sample().about
+        report |= parts
+        report["tokens_per_document"] = _quantiles(table.tokens)
+        report["duplicate_documents"] = len(table.digests) - len(np.unique(table.digests))
+        report["unknown_share"] = float(counts[unknown] / max(1, counts.sum()))
+        report["tokenizer"] = {
+            "vocab_size": self.domain.vocabulary.get_vocab_size(),
+            "sha256": hashlib.sha256((self.folder / "tokenizer.json").read_bytes()).hexdigest(),
+        }
+        if self.domain.balance is not None:
+            totals = np.bincount(table.groups, table.tokens, minlength=len(table.group_names))
+            report["groups"] = dict(zip(table.group_names, totals.astype(int).tolist(), strict=True))
+        return report
+
+
+def _quantiles(values: np.ndarray) -> dict[str, int]:
+    points = {"least": 0.0, "quarter": 0.25, "median": 0.5, "three_quarters": 0.75, "most": 1.0}
+    return {name: int(np.quantile(values, point)) for name, point in points.items()}
+
+
+def _cut_document(
+    offsets: np.ndarray, lengths: np.ndarray, kept: float
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Offsets and lengths of a document's segments for training, and of those at its end that are held out.
+
+    >>> offsets, lengths = np.array([0, 50]), np.array([50, 50])
+    >>> train, held = _cut_document(offsets, lengths, 0.9)
+    >>> [part.tolist() for part in train], [part.tolist() for part in held]
+    ([[0], [50]], [[50], [50]])
+    >>> train, held = _cut_document(offsets[:1], lengths[:1], 0.9)
+    >>> [part.tolist() for part in train], [part.tolist() for part in held]
+    ([[0], [45]], [[45], [5]])
+    """
+    if len(lengths) > 1:
+        first = int(np.searchsorted(np.cumsum(lengths), kept * lengths.sum())) + 1
+        first = min(len(lengths) - 1, first)
+        return (offsets[:first], lengths[:first]), (offsets[first:], lengths[first:])
+    edge = (lengths * kept).astype(np.int64)
+    return (offsets, edge), (offsets + edge, lengths - edge)
+
+
+class _SplitColumns:
+    """Collects where the documents and segments of one part stand, through files rather than in memory."""
+
+    COLUMNS: ClassVar[dict[str, dict[str, type]]] = {
+        "documents": {"first_segment": np.int64, "tokens": np.int64, "row": np.int64, "group": np.uint16},
+        "segments": {"offset": np.int64, "length": np.int64},
+    }
+
+    def __init__(self, folder: Path, part: str) -> None:
+        self._folder, self._part = folder, part
+        self._files: dict[tuple[str, str], BinaryIO] = {
+            (kind, name): open(self._raw(kind, name), "wb")  # noqa: SIM115 (closed in close)
+            for kind, columns in self.COLUMNS.items()
+            for name in columns
+        }
+        self._segments = 0
+
+    def add(self, row: np.ndarray, group: np.ndarray, offset: np.ndarray, length: np.ndarray) -> None:
+        """Adds whole documents by their segments, each array ``[segments]``; segments without tokens are left out."""
+        row, group, offset, length = (column[length > 0] for column in (row, group, offset, length))
+        if not len(row):
+            return
+        first = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
+        self._write("documents", first_segment=self._segments + first, row=row[first], group=group[first])
+        self._write("documents", tokens=np.add.reduceat(length, first))
+        self._write("segments", offset=offset, length=length)
+        self._segments += len(row)
+
+    def close(self) -> None:
+        """Turns the collected columns into Arrow files."""
+        for file in self._files.values():
+            file.close()
+        for kind, columns in self.COLUMNS.items():
+            arrays = {}
+            for name, dtype in columns.items():
+                raw = self._raw(kind, name)
+                arrays[name] = np.memmap(raw, dtype, "r") if raw.stat().st_size else np.zeros(0, dtype)
+            write_columns(self._folder / f"{self._part}-{kind}.arrow", **arrays)
+            for name in columns:
+                self._raw(kind, name).unlink()
+
+    def _write(self, kind: str, **columns: np.ndarray) -> None:
+        for name, values in columns.items():
+            values.astype(self.COLUMNS[kind][name]).tofile(self._files[kind, name])
+
+    def _raw(self, kind: str, name: str) -> Path:
+        return self._folder / f"{self._part}-{kind}-{name}.raw"
