@@ -40,6 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return OUR_ERROR
+    except OSError as error:  # a full disk, a folder without permission
+        if debug:
+            raise
+        place = f' ("{error.filename}")' if error.filename else ""
+        print(f"seqbert: the system refused: {error.strerror or error}{place}.", file=sys.stderr)
+        return USER_ERROR
     except Exception as error:
         if debug:
             raise

@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +94,11 @@ def build_corpus(
             if not (folder / "manifest.json").is_file():  # not another run that was quicker
                 raise
         return Corpus(folder)
+    except BrokenProcessPool as error:
+        raise DataError(
+            f'A process that read data of the domain "{domain.name}" was ended from outside, as happens when memory '
+            "runs out. Try run.workers 1."
+        ) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -196,9 +204,18 @@ class _Builder:
         if min(self.processes, len(tasks)) == 1:
             yield from map(job, tasks)
             return
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # threads do not survive a fork
-        with ProcessPoolExecutor(min(self.processes, len(tasks))) as pool:
-            yield from pool.map(job, tasks)
+        with ProcessPoolExecutor(min(self.processes, len(tasks)), initializer=_begin_worker) as pool:
+            try:
+                yield from pool.map(job, tasks)
+            except BaseException:  # such as Ctrl-C: nobody waits for what the workers are at
+                for worker in multiprocessing.active_children():
+                    worker.terminate()
+                raise
+
+
+def _begin_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
 
 
 def _group(files: Sequence[InputFile]) -> list[list[InputFile]]:

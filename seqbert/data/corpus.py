@@ -107,6 +107,7 @@ class Split:
     """The training or the validation part of a corpus: its documents, and their segments in order.
 
     Attributes:
+        part: "train" or "validation".
         first_segment: Number of the first segment of each document, and one past the last: ``[documents + 1]``.
         tokens: Tokens of each document, ``[documents]``.
         row: Row of each document in the corpus' documents, ``[documents]``.
@@ -115,6 +116,7 @@ class Split:
         length: Tokens of each segment, ``[segments]``.
     """
 
+    part: str
     first_segment: np.ndarray
     tokens: np.ndarray
     row: np.ndarray
@@ -240,6 +242,7 @@ class Corpus:
         documents = read_columns(self.folder / f"{part}-documents.arrow")
         segments = read_columns(self.folder / f"{part}-segments.arrow")
         return Split(
+            part,
             np.append(documents["first_segment"], len(segments["offset"])),
             documents["tokens"],
             documents["row"],

@@ -44,7 +44,7 @@ def find_inputs(entries: Sequence[str], domain: Domain) -> Inputs:
     inputs = Inputs([], [])
     for entry in entries:
         path = Path(entry).expanduser()
-        if entry == SAMPLE and not path.exists():
+        if entry == SAMPLE:  # a folder of that name is ./sample
             inputs.sample = True
             inputs.files += [InputFile(file, False) for file in domain.sample().files]
         elif path.is_dir():

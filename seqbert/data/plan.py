@@ -140,6 +140,15 @@ class Source:
     tokens_per_step: int
     extra: int = 0
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return state | {"split": self.split.part}  # a worker maps the split into memory anew
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.split = self.corpus.split(state["split"])
+
     @property
     def vocabulary(self) -> str:
         """Name of the vocabulary."""

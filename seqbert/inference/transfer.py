@@ -40,7 +40,8 @@ def import_checkpoint(
     report = hub.load_into(model, name, checkpoint)
     tokenizer = load_tokenizer(source)
     run = RunFolder(Path(output))
-    run.prepare(overwrite, resume=False)
+    run.check(overwrite, resume=False)
+    run.begin(resume=False)
     run.tokenizer(name).parent.mkdir(parents=True)
     tokenizer.save(str(run.tokenizer(name)))
     length = checkpoint.config.max_position_embeddings

@@ -317,7 +317,7 @@ class _Run:
         self.device = Device.of(config.run)
         self.preparation = _Preparation(config, console)
         self.folder = RunFolder(Path(config.output))
-        self.folder.prepare(overwrite, resume is not None)
+        self.folder.check(overwrite, resume is not None)
         if resume is not None and self.folder.exists():
             self._check_same_config()
 
@@ -329,6 +329,7 @@ class _Run:
         sources = {name: self._source(corpus, objectives[name], TRAIN) for name, corpus in corpora.items()}
         for name, source in sources.items():
             objectives[name].calibrate(source)
+        self.folder.begin(resume=self.resume is not None)
         self._write_inputs(corpora)
         model = self._model(corpora, objectives)
         training = self.config.training

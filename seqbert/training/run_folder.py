@@ -45,32 +45,35 @@ class RunFolder:
         """Whether it holds a run."""
         return self.config.is_file()
 
-    def prepare(self, overwrite: bool, resume: bool) -> None:
-        """Makes the folder ready for a run.
+    def check(self, overwrite: bool, resume: bool) -> None:
+        """Makes sure that a run may be written here; nothing is changed yet.
 
         Raises:
             ConfigError: if it already holds a run and is neither resumed nor overwritten, holds other files, or
                 cannot be written to.
         """
-        if self.exists() and not resume:
-            if not overwrite:
+        if self.exists():
+            if not overwrite and not resume:
                 raise ConfigError(
                     f'The folder "{self.path}" already holds a run. Go on with it (--resume auto), replace it '
                     "(--overwrite), or name another one (--output)."
                 )
-            self._clear()
-        elif not self.exists() and self.path.is_dir() and any(self.path.iterdir()):
+        elif self.path.is_dir() and any(self.path.iterdir()):
             raise ConfigError(
                 f'The folder "{self.path}" holds files, and they are not those of a run. Name another one (--output).'
             )
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+        nearest = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
             raise ConfigError(
-                f'The folder "{self.path}" cannot be made: {error.strerror}. Name another one (--output).'
-            ) from error
-        if not os.access(self.path, os.W_OK):
-            raise ConfigError(f'The folder "{self.path}" cannot be written to. Name another one (--output).')
+                f'The folder "{self.path}" cannot be made or written to: "{nearest}" is '
+                f"{'read-only' if nearest.is_dir() else 'a file'}. Name another one (--output)."
+            )
+
+    def begin(self, resume: bool) -> None:
+        """Makes the folder, and takes away what an earlier run left, unless it is resumed."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not resume:
+            self._clear()
 
     def _clear(self) -> None:
         """Removes what a run writes, and nothing else that may lie there."""

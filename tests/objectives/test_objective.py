@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,12 @@ def test_validation_is_the_same_every_time_whatever_the_step(corpus: Corpus) -> 
     objective.examples(source, 3)
     second = [batch.ids for batch in objective.validation(source, 1024)]
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_row77_a_source_that_was_sent_to_another_process_gives_the_same_batches(corpus: Corpus) -> None:
+    objective, source = objective_and_source(corpus, ObjectiveConfig())
+    there_objective, there = pickle.loads(pickle.dumps((objective, source)))
+    assert torch.equal(objective.examples(source, 5).ids, there_objective.examples(there, 5).ids)
 
 
 def test_causal_targets_are_the_next_tokens_within_each_sequence(corpus: Corpus) -> None:

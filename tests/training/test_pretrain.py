@@ -235,6 +235,9 @@ def test_an_output_folder_that_holds_a_run_is_neither_touched_nor_mixed(tmp_path
     with pytest.raises(ConfigError, match="already holds a run"):
         seqbert.pretrain(settings(tmp_path))
     assert weights(folder) == before
+    with pytest.raises(DataError):
+        seqbert.pretrain(settings(tmp_path, domains={"text": {"data": ["no/such/file"]}}), overwrite=True)
+    assert weights(folder) == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(ConfigError, match="not those of a run"):
@@ -266,7 +269,7 @@ def test_a_mistake_is_named_before_anything_is_trained(
 ) -> None:
     with pytest.raises(error, match=message):
         seqbert.pretrain(settings(tmp_path, **changes))
-    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_python_call_the_file_and_the_command_line_describe_the_same_run(tmp_path: Path) -> None:
