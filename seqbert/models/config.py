@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal
 
 from seqbert.errors import ConfigError, nearest
 
@@ -18,7 +18,8 @@ class EncoderConfig:
 
     The defaults are those of BERT (Devlin et al. 2019, section 3.1 and appendix A.2). ``dropout`` is used on
     hidden states and on attention weights alike. ``causal`` lets a token attend only to itself and to those
-    before it.
+    before it. ``position_init`` is how the learned position embeddings begin: drawn like all weights, or as
+    sinusoids of the same mean square.
 
     Raises:
         ConfigError: A value cannot be used; the message names the field.
@@ -33,6 +34,7 @@ class EncoderConfig:
     dropout: float = 0.1
     layer_norm_eps: float = 1e-12
     initializer_range: float = 0.02
+    position_init: Literal["normal", "sinusoidal"] = "normal"
     hidden_act: str = "gelu"
     causal: bool = False
 
@@ -130,7 +132,9 @@ class ModelConfig:
     layer_norm_eps: float | None = None
     """What LayerNorm adds to the variance."""
     initializer_range: float | None = None
-    """Standard deviation of new weights."""
+    """Standard deviation of new weights; BERT's 0.02 is about half of 1/sqrt(hidden_size) at its size."""
+    position_init: Literal["normal", "sinusoidal"] | None = None
+    """How learned positions begin: drawn like all weights, or as sinusoids, from which neighbours are found sooner."""
     hidden_act: str | None = None
     """Activation: gelu, gelu_new (its tanh approximation, also gelu_pytorch_tanh) or relu."""
     causal: bool | None = None

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqbert.data.packing import PackedBatch
-from seqbert.errors import ConfigError, DataError
+from seqbert.errors import DataError
 from seqbert.models.attention import packed_attention, reference_attention
 from seqbert.models.config import EncoderConfig
 from seqbert.models.embeddings import Embeddings
@@ -47,13 +47,13 @@ class Encoder(nn.Module):
 
     Args:
         config: The shape.
-        vocabularies: Size of each vocabulary by name. Each has embeddings of its own; the blocks are shared.
+        vocabularies: Size of each vocabulary by name. Each has words of its own; positions and blocks are shared.
     """
 
     def __init__(self, config: EncoderConfig, vocabularies: Mapping[str, int]) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = by_vocabulary({name: Embeddings(config, size) for name, size in vocabularies.items()})
+        self.embeddings = Embeddings(config, vocabularies)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
 
     def forward(self, batch: PackedBatch, *, layers: bool = False, attention: bool = False) -> Tensor | EncoderOutput:
@@ -71,7 +71,7 @@ class Encoder(nn.Module):
                 f"encoder can take: it has {self.config.max_position_embeddings} positions. Lower max_length "
                 "to that, or raise model.max_position_embeddings where the weights are new"
             )
-        hidden: Tensor = self.embeddings[batch.vocabulary](batch)
+        hidden: Tensor = self.embeddings(batch)
         all_hidden = [hidden]
         all_weights: list[list[Tensor]] = []
         for block in cast("Iterable[Block]", self.blocks):
@@ -155,18 +155,3 @@ class FeedForward(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """``[tokens, hidden_size]`` to the same shape."""
         return self.output(self.activation(self.intermediate(hidden)))  # type: ignore[no-any-return]
-
-
-def by_vocabulary(modules: Mapping[str, nn.Module]) -> nn.ModuleDict:
-    """Modules under the names of vocabularies.
-
-    Raises:
-        ConfigError: PyTorch cannot take a name: it is empty, holds a full stop, or is one of its own.
-    """
-    for name in modules:
-        if not name or "." in name or hasattr(nn.ModuleDict(), name):
-            raise ConfigError(
-                f'"{name}" cannot name a vocabulary: the name must not be empty, hold a full stop, or be one '
-                "that PyTorch keeps for itself, such as train, type or values"
-            )
-    return nn.ModuleDict(modules)

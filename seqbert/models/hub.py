@@ -41,10 +41,10 @@ MODEL_TYPES = ("bert",)
 """Values of ``model_type`` in config.json that can be read."""
 
 NAMES = {
-    "encoder.embeddings.*.word": "bert.embeddings.word_embeddings",
-    "encoder.embeddings.*.position": "bert.embeddings.position_embeddings",
-    "encoder.embeddings.*.segment": "bert.embeddings.token_type_embeddings",
-    "encoder.embeddings.*.norm": "bert.embeddings.LayerNorm",
+    "encoder.embeddings.word.*": "bert.embeddings.word_embeddings",
+    "encoder.embeddings.position": "bert.embeddings.position_embeddings",
+    "encoder.embeddings.segment": "bert.embeddings.token_type_embeddings",
+    "encoder.embeddings.norm.*": "bert.embeddings.LayerNorm",
     "encoder.blocks.#.attention.query": "bert.encoder.layer.#.attention.self.query",
     "encoder.blocks.#.attention.key": "bert.encoder.layer.#.attention.self.key",
     "encoder.blocks.#.attention.value": "bert.encoder.layer.#.attention.self.value",
@@ -221,25 +221,25 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
 
 
 @torch.no_grad()
-def load_into(model: Model, vocabulary: str, checkpoint: Checkpoint, blocks: bool = True) -> LoadReport:
-    """Puts a checkpoint's weights into the embeddings, heads and blocks that serve one vocabulary.
+def load_into(model: Model, vocabulary: str, checkpoint: Checkpoint, shared: bool = True) -> LoadReport:
+    """Puts a checkpoint's weights into the words and heads of one vocabulary, and into what all of them share.
 
     Args:
         model: Takes the weights; call its ``initialise`` before, for the parameters that the checkpoint
             lacks.
         vocabulary: Which of the model's vocabularies the checkpoint is for.
         checkpoint: From :func:`read_checkpoint`.
-        blocks: Whether to set the shared blocks too; False for the second vocabulary of a joint model.
+        shared: Whether to set blocks, positions and segments too; False for the second vocabulary of a joint model.
 
     Raises:
         CheckpointError: The model has another shape or another vocabulary size; nothing is loaded then.
     """
-    _check_same_shape(model, vocabulary, checkpoint, blocks)
+    _check_same_shape(model, vocabulary, checkpoint, shared)
     report = LoadReport([], [], list(checkpoint.left_over), list(checkpoint.ignored))
     unused = set(checkpoint.tensors)
     for name, parameter in model.named_parameters():
         general = _general_name(name, vocabulary)
-        if general is None or (not blocks and general.startswith("encoder.blocks.")):
+        if general is None or (not shared and is_shared(general)):
             continue
         if general in checkpoint.tensors:
             parameter.copy_(checkpoint.tensors[general])
@@ -247,9 +247,9 @@ def load_into(model: Model, vocabulary: str, checkpoint: Checkpoint, blocks: boo
             unused.discard(general)
         else:
             report.newly_initialised.append(name)
-    if not blocks:
-        unused = {general for general in unused if not general.startswith("encoder.blocks.")}
-        report.ignored.append("encoder blocks: the model's own are kept")
+    if not shared:
+        unused = {general for general in unused if not is_shared(general)}
+        report.ignored.append("blocks, positions and segments: the model's own are kept")
     report.left_over += [_their_name(general) for general in checkpoint.tensors if general in unused]
     return report
 
@@ -349,13 +349,18 @@ def _their_name(general: str) -> str:
 def _general_name(name: str, vocabulary: str) -> str | None:
     """A parameter's name with ``*`` for its vocabulary; None where it belongs to another one."""
     parts = name.split(".")
-    if parts[:2] == ["encoder", "blocks"]:
+    if parts[0] == "encoder" and parts[2] not in ("word", "norm"):
         return name
-    place = 1 if parts[0] == "heads" else 2
+    place = 1 if parts[0] == "heads" else 3
     if parts[place] != vocabulary:
         return None
     parts[place] = "*"
     return ".".join(parts)
+
+
+def is_shared(general: str) -> bool:
+    """Whether the weight of that name, with ``*`` for a vocabulary, serves all vocabularies."""
+    return "*" not in general
 
 
 # Reading
@@ -439,7 +444,7 @@ def _settle_twins(
 ) -> None:
     """Decides about the decoder's copies of the word embeddings and of the masked LM's bias."""
     weight = twins.get("cls.predictions.decoder.weight")
-    word = tensors.get("encoder.embeddings.*.word.weight")
+    word = tensors.get("encoder.embeddings.word.*.weight")
     if weight is not None and word is not None and not torch.equal(weight, word):
         # An untied decoder is a function that ours cannot express, and without it the head means nothing.
         head = [name for name in tensors if name.startswith("heads.*.masked_lm.")]
@@ -469,7 +474,7 @@ def _check_encoder(folder: Path, config: EncoderConfig, vocab_size: int, tensors
             f"{folder} lacks {len(missing)} of the encoder's weights, beginning with "
             f"{_their_name(missing[0])}: the files may be incomplete, or belong to another config.json"
         )
-    word = tensors["encoder.embeddings.*.word.weight"]
+    word = tensors["encoder.embeddings.word.*.weight"]
     if word.ndim == 2 and len(word) != vocab_size:
         raise CheckpointError(
             f"{folder}: config.json says vocab_size {vocab_size}, but there are {len(word)} word embeddings. "
@@ -488,7 +493,7 @@ def _check_encoder(folder: Path, config: EncoderConfig, vocab_size: int, tensors
             )
 
 
-def _check_same_shape(model: Model, vocabulary: str, checkpoint: Checkpoint, blocks: bool) -> None:
+def _check_same_shape(model: Model, vocabulary: str, checkpoint: Checkpoint, shared: bool) -> None:
     per_vocabulary = {
         "hidden_size",
         "max_position_embeddings",
@@ -496,9 +501,9 @@ def _check_same_shape(model: Model, vocabulary: str, checkpoint: Checkpoint, blo
         "layer_norm_eps",
         "hidden_act",
     }
-    of_training = {"dropout", "initializer_range"}
+    of_training = {"dropout", "initializer_range", "position_init"}
     for field in dataclasses.fields(EncoderConfig):
-        if field.name in of_training or not (blocks or field.name in per_vocabulary):
+        if field.name in of_training or not (shared or field.name in per_vocabulary):
             continue
         ours, theirs = getattr(model.config, field.name), getattr(checkpoint.config, field.name)
         if ours != theirs:

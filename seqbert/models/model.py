@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from seqbert.errors import ConfigError
 from seqbert.models.config import EncoderConfig
-from seqbert.models.embeddings import Embeddings
-from seqbert.models.encoder import Encoder, by_vocabulary
+from seqbert.models.embeddings import by_vocabulary
+from seqbert.models.encoder import Encoder
 from seqbert.models.heads import MaskedLMHead, PairHead, check_heads
 
 
@@ -59,7 +59,7 @@ class Model(nn.Module):
     @property
     def vocabularies(self) -> dict[str, int]:
         """Number of word embeddings of each vocabulary."""
-        return {name: self.word_embedding(name).num_embeddings for name in self.encoder.embeddings}
+        return {name: self.word_embedding(name).num_embeddings for name in self.encoder.embeddings.word}
 
     def heads_of(self, vocabulary: str) -> set[str]:
         """The kinds of heads that a vocabulary has."""
@@ -67,11 +67,13 @@ class Model(nn.Module):
 
     def word_embedding(self, vocabulary: str) -> nn.Embedding:
         """The word embeddings of a vocabulary; its masked LM head decodes with the same weight."""
-        return cast(Embeddings, self.encoder.embeddings[vocabulary]).word
+        return cast(nn.Embedding, self.encoder.embeddings.word[vocabulary])
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:
         """Draws all weights anew: normal with deviation ``initializer_range``, biases 0, LayerNorm weights 1.
+
+        With ``position_init`` "sinusoidal" the positions begin as those of :func:`sinusoids` instead.
 
         Each weight has a generator of its own, keyed by the seed and the weight's name: one more vocabulary,
         head or block leaves the others as they are, on every device.
@@ -84,11 +86,26 @@ class Model(nn.Module):
                     parameter.fill_(1)
                 else:
                     parameter.copy_(draw(parameter.shape, self.config.initializer_range, seed, name))
+        if self.config.position_init == "sinusoidal":
+            position = self.encoder.embeddings.position.weight
+            position.copy_(sinusoids(*position.shape) * self.config.initializer_range)
 
     def _head(self, kind: str, vocabulary: str) -> nn.Module:
         if kind == "masked_lm":
             return MaskedLMHead(self.config, self.word_embedding(vocabulary))
         return PairHead(self.config)
+
+
+def sinusoids(positions: int, width: int) -> Tensor:
+    """Sines and cosines of geometrically spaced wavelengths, ``[positions, width]``, of mean square 1.
+
+    Vaswani et al. 2017, section 3.5. A step from one position to the next is the same rotation everywhere, so that a
+    head learns to look at neighbours from all positions at once.
+    """
+    place = torch.arange(positions)[:, None]
+    frequency = 10000.0 ** (-torch.arange(0, width, 2) / width)
+    waves = torch.stack([torch.sin(place * frequency), torch.cos(place * frequency)], dim=2)
+    return 2**0.5 * waves.flatten(1)[:, :width]
 
 
 def draw(shape: torch.Size, deviation: float, seed: int, name: str) -> Tensor:

@@ -30,7 +30,7 @@ class CausalLM:
         self._special = corpus.special_mask
         self._symbols = None if corpus.overlap else corpus.symbols
 
-    def apply(self, sequences: Sequences, seed: int) -> tuple[np.ndarray, Target]:
+    def apply(self, sequences: Sequences, seed: int, hide_all: bool = False) -> tuple[np.ndarray, Target]:
         """The ids as they are, ``[tokens]``, and the next token as the target of each place."""
         following = np.append(sequences.ids[1:], 0)
         last = np.cumsum(sequences.lengths) - 1

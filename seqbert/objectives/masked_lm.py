@@ -57,8 +57,12 @@ class MaskedLM:
         self._symbols = corpus.symbols
         self._overlap = corpus.overlap
 
-    def apply(self, sequences: Sequences, seed: int) -> tuple[np.ndarray, Target]:
-        """Ids with tokens hidden, ``[tokens]``, and the targets in the order of the stream."""
+    def apply(self, sequences: Sequences, seed: int, hide_all: bool = False) -> tuple[np.ndarray, Target]:
+        """Ids with tokens hidden, ``[tokens]``, and the targets in the order of the stream.
+
+        With ``hide_all`` every target becomes [MASK]: a model is measured on what it cannot see, and one target in
+        ten that is left in place would tell it the answer.
+        """
         lengths = sequences.lengths
         number = np.repeat(np.arange(len(lengths)), lengths)
         position = np.arange(len(number)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -76,7 +80,10 @@ class MaskedLM:
         labels = sequences.ids[chosen]
         symbols = self._hidden_symbols(chosen, labels, number, position, lengths)
         ids = sequences.ids.copy()
-        ids[chosen] = self._replace(labels, tuple(part[chosen] for part in key), seed)
+        if hide_all:
+            ids[chosen] = self._mask_id
+        else:
+            ids[chosen] = self._replace(labels, tuple(part[chosen] for part in key), seed)
         return ids, Target(torch.from_numpy(chosen), torch.from_numpy(labels), symbols)
 
     def _replace(self, labels: np.ndarray, key: tuple[np.ndarray, ...], seed: int) -> np.ndarray:

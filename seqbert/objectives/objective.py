@@ -102,13 +102,17 @@ class Objective:
         return self._batch(source, _select(sequences, np.argsort(sequences.lengths[:fitting], kind="stable")))
 
     def validation(self, source: Source, most_tokens: int) -> Iterator[PackedBatch]:
-        """Batches over at most about ``most_tokens`` of the source, spread evenly; the same ones every time."""
+        """Batches over at most about ``most_tokens`` of the source, spread evenly; the same ones every time.
+
+        Every masked target is hidden by [MASK] here, so that bits are counted over what the model does not see.
+        """
         windows = max(1, most_tokens // source.max_length)
         stretches = source.plan.sequential(windows)
         batch = max(1, source.tokens_per_step // source.max_length)
         for low in range(0, len(stretches), batch):
             sequences = self._sequences(source, stretches[low : low + batch])
-            yield self._batch(source, _select(sequences, np.argsort(sequences.lengths, kind="stable")))
+            order = np.argsort(sequences.lengths, kind="stable")
+            yield self._batch(source, _select(sequences, order), hide_all=True)
 
     def forward(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> dict[str, Term]:
         """Loss terms of a batch.
@@ -132,8 +136,8 @@ class Objective:
             return single_sequences(source, stretches)
         return PairDrawer(source).draw(stretches, self.pair)
 
-    def _batch(self, source: Source, sequences: Sequences) -> PackedBatch:
-        ids, target = self.token_term.apply(sequences, source.seed)
+    def _batch(self, source: Source, sequences: Sequences, hide_all: bool = False) -> PackedBatch:
+        ids, target = self.token_term.apply(sequences, source.seed, hide_all)
         targets = {self.token_term.name: target}
         if self.pair is not None:
             index = np.flatnonzero(sequences.pair_label != NO_PAIR)

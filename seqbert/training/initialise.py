@@ -86,7 +86,11 @@ def encoder_config(model: ModelConfig, initial: Initial | None) -> EncoderConfig
     config = initial.config
     for field in dataclasses.fields(EncoderConfig):
         asked, has = getattr(model, field.name), getattr(config, field.name)
-        if asked is not None and asked != has and field.name not in ("dropout", "causal"):
+        if (
+            asked is not None
+            and asked != has
+            and field.name not in ("dropout", "causal", "initializer_range", "position_init")
+        ):
             raise ConfigError(
                 f"model.{field.name} is {asked}, and the weights that init names have {has}: leave it out, or begin "
                 "from random weights (init: null)."
@@ -135,13 +139,13 @@ def build_model(
     model.initialise(seed)
     notes = []
     for number, (name, checkpoint) in enumerate(known.items()):
-        report = hub.load_into(model, name, checkpoint, blocks=number == 0)
+        report = hub.load_into(model, name, checkpoint, shared=number == 0)
         notes += _notes(name, report)
         if sizes[name] > checkpoint.vocab_size:
             hub.resize(model, name, sizes[name], seed)
             notes.append(f"{name}: {sizes[name] - checkpoint.vocab_size:,} tokens added to the vocabulary")
     if not known:
-        _load_blocks(model, next(iter(initial.checkpoints.values())))
+        _load_shared(model, next(iter(initial.checkpoints.values())))
     fresh = [name for name in sizes if name not in known]
     if fresh:
         notes.append(f"newly initialised: embeddings and heads of {', '.join(fresh)}")
@@ -149,10 +153,11 @@ def build_model(
 
 
 @torch.no_grad()
-def _load_blocks(model: Model, checkpoint: hub.Checkpoint) -> None:
-    for name, parameter in model.named_parameters():
-        if name.startswith("encoder.blocks."):
-            parameter.copy_(checkpoint.tensors[name])
+def _load_shared(model: Model, checkpoint: hub.Checkpoint) -> None:
+    parameters = dict(model.named_parameters())
+    for name, tensor in checkpoint.tensors.items():
+        if hub.is_shared(name):
+            parameters[name].copy_(tensor)
 
 
 def _with_new_words(
@@ -163,7 +168,9 @@ def _with_new_words(
     old_tokenizer = load_tokenizer(checkpoint.folder)
     tensors = dict(checkpoint.tensors)
     for name, tensor in checkpoint.tensors.items():
-        if len(tensor) == checkpoint.vocab_size and (".word." in name or name.endswith("masked_lm.bias")):
+        if len(tensor) == checkpoint.vocab_size and (
+            name.startswith("encoder.embeddings.word.") or name.endswith("masked_lm.bias")
+        ):
             generator = torch.Generator().manual_seed(seed)
             rows = torch.zeros(size, *tensor.shape[1:])
             if tensor.ndim > 1:

@@ -510,7 +510,7 @@ class _Run:
                 progress.first.get(name, {}),
                 after.get(name, {}),
                 corpus.manifest["symbol"],
-                *_example(corpus),
+                *_example(corpus, self.config.training.max_length),
             )
             for name, corpus in corpora.items()
         }
@@ -537,12 +537,12 @@ class _Run:
         self.console.say(message)
 
 
-def _example(corpus: Corpus) -> tuple[list[int], int]:
+def _example(corpus: Corpus, max_length: int) -> tuple[list[int], int]:
     """The first tokens of a segment from the middle of what is held out, and the place of one with a symbol."""
     part = VALIDATION if corpus.report[VALIDATION]["tokens"] else TRAIN
     split = corpus.split(part)
     start, stop = split.segment(len(split.length) // 2)
-    ids = corpus.store.ids(start, min(stop, start + EXAMPLE_TOKENS)).astype(int)
+    ids = corpus.store.ids(start, min(stop, start + min(EXAMPLE_TOKENS, max_length - 2))).astype(int)
     ordinary = ~corpus.special_mask[ids] & (corpus.symbols[ids] > 0)
     candidates = ordinary.nonzero()[0] if ordinary.any() else range(len(ids))
     return ids.tolist(), int(candidates[len(candidates) // 2])

@@ -7,7 +7,7 @@ import torch
 from seqbert.data.packing import pack, split
 from seqbert.errors import ConfigError, DataError
 from seqbert.models.encoder import Encoder, EncoderOutput
-from seqbert.models.model import Model
+from seqbert.models.model import Model, sinusoids
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_layers_begin_with_the_embeddings_and_end_with_the_hidden_states(encoder
     batch = packed()
     output = encoder(batch, layers=True)
     assert len(output.layers) == encoder.config.num_hidden_layers + 1
-    assert torch.equal(output.layers[0], encoder.embeddings["letters"](batch))
+    assert torch.equal(output.layers[0], encoder.embeddings(batch))
     assert torch.equal(output.layers[-1], output.hidden)
     assert torch.equal(output.hidden, encoder(batch))
 
@@ -127,13 +127,23 @@ def test_an_empty_batch_gives_no_hidden_states_and_zero_gradients(encoder) -> No
     assert all(parameter.grad is not None and not parameter.grad.any() for parameter in encoder.parameters())
 
 
-def test_vocabularies_have_embeddings_of_their_own_and_share_the_blocks(small, packed) -> None:
+def test_vocabularies_have_words_of_their_own_and_share_positions_and_blocks(small, packed) -> None:
     model = Model(small, {"letters": 31, "digits": 40})
     model.initialise(0)
     model.encoder(packed(vocabulary="digits")).sum().backward()
     touched = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
-    assert not any(name.startswith("encoder.embeddings.letters.") for name in touched)
-    assert {name for name, _ in model.named_parameters() if ".blocks." in name or ".digits." in name} == touched
+    assert {name for name, _ in model.named_parameters() if ".letters." not in name} == touched
+    assert "encoder.embeddings.position.weight" in touched
+
+
+def test_sinusoidal_positions_have_the_deviation_of_the_drawn_ones_and_turn_by_one_angle_a_step(small) -> None:
+    waves = sinusoids(64, 32)
+    assert abs(waves.square().mean() - 1.0) < 1e-6
+    products = waves @ waves.T
+    assert torch.allclose(products.diagonal(offset=3), products[0, 3].expand(61), atol=1e-3)
+    model = Model(dataclasses.replace(small, position_init="sinusoidal", initializer_range=0.05), {"letters": 31})
+    model.initialise(0)
+    assert torch.equal(model.encoder.embeddings.position.weight, sinusoids(16, 32) * 0.05)
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "values", "train"])

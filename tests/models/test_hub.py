@@ -153,11 +153,11 @@ def test_a_second_vocabulary_can_be_loaded_without_the_blocks(small, folder) -> 
     joint = Model(small, {"digits": 15, "letters": 31}, {"digits": BOTH, "letters": BOTH})
     joint.initialise(0)
     before = weights(joint)
-    report = hub.load_into(joint, "letters", hub.read_checkpoint(folder), blocks=False)
+    report = hub.load_into(joint, "letters", hub.read_checkpoint(folder), shared=False)
     changed = {name for name, tensor in weights(joint).items() if not torch.equal(tensor, before[name])}
     assert changed and all(".letters." in name for name in changed)
     assert not any(".blocks." in name or ".digits." in name for name in report.loaded + report.newly_initialised)
-    assert report.left_over == [] and report.ignored == ["encoder blocks: the model's own are kept"]
+    assert report.left_over == [] and report.ignored == ["blocks, positions and segments: the model's own are kept"]
 
 
 def test_each_vocabulary_of_a_joint_model_is_saved_as_a_checkpoint_of_its_own(
@@ -169,7 +169,7 @@ def test_each_vocabulary_of_a_joint_model_is_saved_as_a_checkpoint_of_its_own(
     checkpoint = hub.read_checkpoint(tmp_path / "digits")
     assert (checkpoint.vocab_size, checkpoint.heads) == (vocab_size + 1, set())
     expected = joint.word_embedding("digits").weight
-    assert torch.equal(checkpoint.tensors["encoder.embeddings.*.word.weight"], expected)
+    assert torch.equal(checkpoint.tensors["encoder.embeddings.word.*.weight"], expected)
 
 
 def test_row86_growing_keeps_old_rows_and_comes_back_after_saving(model, vocab_size, tokenizer_json, tmp_path) -> None:

@@ -44,6 +44,12 @@ def test_validation_is_the_same_every_time_whatever_the_step(corpus: Corpus) -> 
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+def test_in_validation_every_target_is_hidden_from_the_model(corpus: Corpus) -> None:
+    objective, source = objective_and_source(corpus, ObjectiveConfig())
+    for batch in objective.validation(source, 4096):
+        assert (batch.ids[batch.targets["masked_lm"].index] == 4).all()
+
+
 def test_row77_a_source_that_was_sent_to_another_process_gives_the_same_batches(corpus: Corpus) -> None:
     objective, source = objective_and_source(corpus, ObjectiveConfig())
     there_objective, there = pickle.loads(pickle.dumps((objective, source)))
