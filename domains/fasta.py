@@ -19,16 +19,13 @@ dialects takes comments, blanks, CR and an early end of a compressed file as abo
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
+from domains.compressed import DAMAGE, Stream, open_decompressed
 from seqbert.domain import Report
 from seqbert.errors import DataError
 
@@ -37,7 +34,6 @@ _BLOCK = 1 << 16
 _COMMENT = re.compile(rb"\n[;#!][^\n]*")
 _PIR = re.compile(rb"(?:P1|F1|DL|DC|RL|RC|N1|N3|XX);")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 _BLANK = " \t\n\r\v\f"  # what bytes.strip takes off
 _LONGEST_HEADER = 1 << 20
 _EMPTY = "a record without a sequence"
@@ -80,7 +76,7 @@ def read_fasta(path: Path, report: Report) -> Iterator[Record]:
     header = ""
     pieces: list[bytes] = []
     try:
-        with _open(path) as stream:
+        with open_decompressed(path) as stream:
             for block in _blocks(path, stream):
                 if b";" in block or b"#" in block or b"!" in block:
                     block, comments = _COMMENT.subn(b"", block)
@@ -104,7 +100,7 @@ def read_fasta(path: Path, report: Report) -> Iterator[Record]:
                     first, _, lines = record.partition(b"\n")
                     header = first.decode("utf-8", "replace").strip()
                     pieces = [_without_blanks(lines, report)]
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise DataError(
             f"{path} cannot be read to its end: {error or type(error).__name__}. It is missing, unreadable, "
             "damaged or was cut short: fetch or compress it again, or leave it out."
@@ -124,9 +120,9 @@ def looks_like_fasta(path: Path, letters: bytes) -> bool:
     For files whose ending says nothing; a file that cannot be opened does not look like FASTA.
     """
     try:
-        with _open(path) as stream:
+        with open_decompressed(path) as stream:
             head = stream.read(_BLOCK)
-    except _DAMAGE:
+    except DAMAGE:
         return False
     head = b"\n" + head.removeprefix(_BYTE_ORDER_MARK).replace(b"\r", b"\n")
     head = _COMMENT.sub(b"", head).lstrip()
@@ -168,23 +164,7 @@ class Names:
         return name
 
 
-def _open(path: Path) -> BinaryIO:
-    with path.open("rb") as file:
-        magic = file.read(6)
-    if magic.startswith(b"\x1f\x8b"):
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    if magic.startswith(b"BZh"):
-        return cast(BinaryIO, bz2.open(path, "rb"))
-    if magic.startswith(b"\xfd7zXZ\0"):
-        return cast(BinaryIO, lzma.open(path, "rb"))
-    if magic.startswith(b"\x28\xb5\x2f\xfd"):
-        import pyarrow
-
-        return cast(BinaryIO, pyarrow.input_stream(str(path), compression="zstd"))
-    return path.open("rb")
-
-
-def _blocks(path: Path, stream: BinaryIO) -> Iterator[bytes]:
+def _blocks(path: Path, stream: Stream) -> Iterator[bytes]:
     r"""Blocks in which each line stands whole behind its ``\\n``; only a long line of sequence may be cut.
 
     CR becomes LF: of CRLF that leaves a blank line, which changes nothing.
@@ -237,7 +217,7 @@ def _without_blanks(lines: bytes, report: Report) -> bytes:
 
 def _not_fasta(path: Path) -> str:
     """Says what stands before the first record; reads the file again by lines, which are not counted else."""
-    with _open(path) as stream:
+    with open_decompressed(path) as stream:
         lines = enumerate(io.TextIOWrapper(stream, "utf-8-sig", "replace"), 1)
         number, line = next((n, line) for n, line in lines if line.strip(_BLANK) and line[0] not in ";#!")
     text = line.strip(_BLANK)

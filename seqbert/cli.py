@@ -112,6 +112,7 @@ def _print_json(content: Any) -> int:
 def _print_table(columns: dict[str, str], rows: list[list[str]]) -> None:
     """A table with a heading for each column; ``columns`` gives each one's alignment."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -121,7 +122,7 @@ def _print_table(columns: dict[str, str], rows: list[list[str]]) -> None:
     for heading, alignment in columns.items():
         table.add_column(heading, justify=alignment, overflow="fold")  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console.print(table)
 
 
@@ -160,8 +161,9 @@ def _config_arguments(name: str, description: str, arguments: list[str], *flags:
     parser.usage = f"seqbert {name} CONFIG [--key value ...]"
     parser.add_argument("config", metavar="CONFIG", help="a path, or the name of a shipped config such as quickstart")
     if "resume" in flags:
-        parser.add_argument("--resume", metavar="auto|PATH", help="go on from the newest checkpoint, or from PATH")
-        parser.add_argument("--overwrite", action="store_true", help="replace the run that the output folder holds")
+        either = parser.add_mutually_exclusive_group()
+        either.add_argument("--resume", metavar="auto|PATH", help="go on from the newest checkpoint, or from PATH")
+        either.add_argument("--overwrite", action="store_true", help="replace the run that the output folder holds")
     _json_flag(parser)
     if not arguments or any(argument in ("-h", "--help") for argument in arguments):
         from seqbert.config import render_help
@@ -250,8 +252,6 @@ def _number(value: float | None) -> str:
 
 
 def _filled_examples(result: PretrainResult) -> list[list[str]]:
-    from rich.markup import escape
-
     from seqbert.inference.fill import fill_example
 
     rows = []
@@ -260,7 +260,7 @@ def _filled_examples(result: PretrainResult) -> list[list[str]]:
             continue
         example = fill_example(result.folder, name, domain.example, domain.place)
         fillers = "  ".join(f"{filler.token} {filler.probability:.0%}" for filler in example.fillers)
-        rows.append([name, escape(example.shown), fillers, example.truth])
+        rows.append([name, example.shown, fillers, example.truth])
     return rows
 
 

@@ -61,6 +61,21 @@ def test_fill_gives_a_list_of_tokens_with_falling_probabilities(
     assert set("ACGT") <= everything.keys() and not any(token.startswith("[") for token in everything)
 
 
+def test_fill_knows_that_overlapping_tokens_show_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"tokens": "kmer", "k": 3, "unit": "span"}
+    bases = {"data": [str(write_fasta(tmp_path / "dna"))], "options": options}
+    tree = settings(tmp_path, objective={"masked_lm": {"unit": "unit"}})
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump({**tree, "domains": {"dna": bases}}))
+    code, out, _ = run(capsys, "pretrain", path, "--json")
+    after = json.loads(out)["domains"]["dna"]["after"]
+    assert code == 0 and after["unigram_bits_per_symbol"] > 0
+    _, out, _ = run(capsys, "fill", tmp_path / "run", "ACGTAC[MASK]GTA", "--json")
+    assert len(json.loads(out)[0]["token"]) == 3
+    code, _, err = run(capsys, "fill", tmp_path / "run", "ACGTAC[MASK]", "--json")
+    assert code == 2 and "at least 2 symbols behind" in err
+
+
 def test_fill_gives_a_list_for_each_of_several_masks(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("fill", config.parent / "run", "the [MASK] sees [MASK]", "--domain", "text", "--json", "--top", 2)
     _, out, _ = run(capsys, *arguments)

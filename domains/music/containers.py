@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from xml.etree import ElementTree
 from xml.parsers import expat
 
+from domains.compressed import DAMAGE, open_decompressed
 from seqbert.domain import Report
 from seqbert.errors import DataError
 
@@ -16,16 +17,17 @@ LARGEST_SCORE = 64 * 2**20
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The whole file.
+    """The whole file, decompressed if it is compressed.
 
     Raises:
-        DataError: It cannot be opened, is empty, or is larger than ``limit`` bytes.
+        DataError: It cannot be opened, is damaged or cut off, is empty, or holds more than ``limit`` bytes.
     """
     try:
-        with path.open("rb") as file:
+        with open_decompressed(path) as file:
             data = file.read(limit + 1)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}).") from error
+    except DAMAGE as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be read ({reason}). Fetch it again, or take it out of the data.") from error
     if not data:
         raise DataError(f"{path}: the file is empty. Take it out of the data.")
     if len(data) > limit:
@@ -56,11 +58,11 @@ def as_text(data: bytes, path: Path, report: Report) -> str:
 
 
 def holds_score(path: Path) -> bool:
-    """Whether an ``.xml`` file looks like MusicXML, by its first 64 KiB."""
+    """Whether an ``.xml`` file, compressed or not, looks like MusicXML, by its first 64 KiB."""
     try:
-        with path.open("rb") as file:
+        with open_decompressed(path) as file:
             head = file.read(2**16).replace(b"\0", b"")  # UTF-16 is read as if it were ASCII
-    except OSError:
+    except DAMAGE:
         return False
     return b"<score-partwise" in head or b"<score-timewise" in head
 

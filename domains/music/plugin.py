@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from domains.compressed import without_compression
 from domains.music import abc_notation, containers, midi, scores
 from domains.music.alphabet import KEYS, PITCHES, transposed_key, words
 from domains.music.piece import Draft, parse
@@ -67,8 +68,8 @@ class Music(Domain):
         return "bar"
 
     def reads(self, path: Path) -> bool:
-        """By the last ending; an ``.xml`` file only where it holds a score. Compressed files are not read."""
-        suffix = path.suffix.lower()
+        """By the ending, compressed or not; an ``.xml`` file only where it holds a score."""
+        suffix = without_compression(path).suffix.lower()
         return suffix in self.formats and (suffix != ".xml" or containers.holds_score(path))
 
     def read(self, path: Path, report: Report) -> Iterator[Document]:
@@ -77,7 +78,7 @@ class Music(Domain):
         Raises:
             DataError: The file cannot be read at all; a tune of a book that cannot is skipped.
         """
-        suffix = path.suffix.lower()
+        suffix = without_compression(path).suffix.lower()
         if suffix == ".abc":
             yield from self._read_book(path, report)
             return
@@ -99,7 +100,8 @@ class Music(Domain):
         for number, (draft, metadata) in enumerate(drafts, start=1):
             several = len(drafts) > 1
             source = f"{path}:{number}" if several else str(path)
-            name = f"{path.stem} {number}" if several else path.stem
+            stem = without_compression(path).stem
+            name = f"{stem} {number}" if several else stem
             yield from self._document(draft, name, source, metadata, report)
 
     def canonical(self, raw: str) -> str:
@@ -226,7 +228,7 @@ class Music(Domain):
             except ValueError as error:
                 report.skipped(source, f"not ABC: {_line(error)}")
                 continue
-            name = f"{tune.number} {metadata.get('title', '')}".strip() or path.stem
+            name = f"{tune.number} {metadata.get('title', '')}".strip() or without_compression(path).stem
             seen[name] = seen.get(name, 0) + 1
             if seen[name] > 1:
                 name = f"{name} ({seen[name]})"

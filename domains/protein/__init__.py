@@ -201,9 +201,9 @@ class Protein(Domain):
         write_fasta(path, "protein", text)
 
     def sample(self) -> Sample:
-        """Proteins of families with many members; ``sample/SOURCE.md`` says which and how chosen."""
+        """Proteins of families whose members are much alike; ``sample/SOURCE.md`` says which and how chosen."""
         return Sample(
-            about="983 UniProt proteins of 43 families (UniProt Consortium, CC BY 4.0)",
+            about="130 UniProt proteins of 9 families (UniProt Consortium, CC BY 4.0)",
             files=[Path(__file__).parent / "sample" / "uniprot_families.fasta.gz"],
         )
 

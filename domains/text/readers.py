@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import dataclasses
-import gzip
-import io
 import json
-import lzma
-import zlib
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+from domains.compressed import DAMAGE, Stream, open_decompressed, without_compression
 from domains.text.canonical import replace_surrogates
 from domains.text.markup import Block, html_blocks, markdown_blocks
 from domains.text.sentences import split_paragraphs
-from seqbert.domain import COMPRESSIONS, Report
+from seqbert.domain import Report
 from seqbert.errors import DataError, nearest
 
 
@@ -41,10 +37,7 @@ class Record:
 
 def ending(path: Path) -> str:
     """The ending that says what a file holds, in lower case: the last that does not name a compression."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    while suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+    return without_compression(path).suffix.lower()
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -58,7 +51,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
     """
     number = 0
     try:
-        with _open(path) as file:
+        with open_decompressed(path) as file:
             _check_beginning(path, file)
             for raw in file:
                 if number == 0:
@@ -71,7 +64,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
             f"{path} ends in the middle of its compressed data, after line {number}: it was cut off. "
             "Copy or download it again."
         ) from error
-    except (OSError, zlib.error, lzma.LZMAError) as error:
+    except DAMAGE as error:
         raise DataError(f"{path} cannot be read after line {number}: {error}.") from error
 
 
@@ -154,26 +147,9 @@ def json_records(path: Path, field: str, report: Report) -> Iterator[Record]:
         )
 
 
-def _open(path: Path) -> io.BufferedIOBase:
-    """Opens a file for reading, decompressed if its first bytes say that it is compressed."""
-    with path.open("rb") as file:
-        magic = file.read(6)
-    if magic.startswith(b"\x1f\x8b"):
-        return gzip.open(path, "rb")
-    if magic.startswith(b"BZh"):
-        return bz2.open(path, "rb")
-    if magic.startswith(b"\xfd7zXZ\0"):
-        return lzma.open(path, "rb")
-    if magic.startswith(b"\x28\xb5\x2f\xfd"):
-        import pyarrow
-
-        return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"))
-    return path.open("rb")
-
-
-def _check_beginning(path: Path, file: io.BufferedIOBase) -> None:
+def _check_beginning(path: Path, file: Stream) -> None:
     """Tells a binary file before a "line" of it, which may be all of it, is in memory."""
-    start: bytes = cast(Any, file).peek(4096)[:4096]
+    start = file.peek(4096)[:4096]
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise DataError(f"{path} is UTF-16 text. Convert it to UTF-8, for example with iconv -f UTF-16 -t UTF-8.")
     if b"\0" in start:

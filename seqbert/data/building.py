@@ -80,6 +80,7 @@ def build_corpus(
     held_out = None
     if isinstance(request.validation, str):
         held_out = find_inputs([request.validation], domain)
+        inputs = inputs.without(held_out)
     folder = cache / f"{domain.name}-{_key(request, inputs, held_out)}"
     if (folder / "manifest.json").is_file():
         progress(f"{domain.name}: corpus found in {folder}", None)
@@ -143,12 +144,10 @@ class _Builder:
         self.progress = progress
 
     def build(self) -> None:
-        groups = _group(self.inputs.files)
-        if self.inputs.sample and self.domain.sample().documents is not None:
-            groups.append([])  # the group without files is the sample's documents
+        groups = self._groups(self.inputs)
         first_held_out = len(groups)
         if self.held_out is not None:
-            groups += _group(self.held_out.files)
+            groups += self._groups(self.held_out)
         tokenizer = self._tokenizer(groups[:first_held_out])
         self.domain.use(tokenizer)
         (self.folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
@@ -165,10 +164,18 @@ class _Builder:
             )
         )
 
+    def _groups(self, inputs: Inputs) -> list[list[InputFile]]:
+        groups = _group(inputs.files)
+        if inputs.sample and self.domain.sample().documents is not None:
+            groups.append([])  # the group without files is the sample's documents
+        return groups
+
     def _tokenizer(self, groups: list[list[InputFile]]) -> Tokenizer:
         from tokenizers import Tokenizer
 
         given, extend = self.request.tokenizer, self.request.extend
+        if given is not None:
+            _check_special_tokens(Tokenizer.from_str(given), self.domain.name)
         if given is not None and extend is None:
             return Tokenizer.from_str(given)
         self.progress(f"{self.domain.name}: making the tokenizer", None)
@@ -205,10 +212,11 @@ class _Builder:
             yield from map(job, tasks)
             return
         with ProcessPoolExecutor(min(self.processes, len(tasks)), initializer=_begin_worker) as pool:
+            others = set(multiprocessing.active_children())
             try:
                 yield from pool.map(job, tasks)
             except BaseException:  # such as Ctrl-C: nobody waits for what the workers are at
-                for worker in multiprocessing.active_children():
+                for worker in set(multiprocessing.active_children()) - others:
                     worker.terminate()
                 raise
 
@@ -242,13 +250,15 @@ def _documents(domain: Domain, group: list[InputFile], report: Report) -> Iterat
         before = report.yielded
         try:
             yield from _counted(domain.read(file.path, report), report)
-        except SeqbertError as error:
+        except (SeqbertError, OSError) as error:
+            if isinstance(error, OSError):
+                error = DataError(f'The file "{file.path}" cannot be read: {error.strerror or error}.')
             if file.named:
-                raise
-            report.skipped_files.append((str(file.path), str(error)))
+                raise error from None
+            read = report.yielded - before
+            kept = f"cut short after {read:,} records, which are kept: " if read else ""
+            report.skipped_files.append((str(file.path), kept + str(error)))
             continue
-        except OSError as error:
-            raise DataError(f'The file "{file.path}" cannot be read: {error.strerror or error}.') from error
         report.files.append(str(file.path))
         if file.named and report.yielded == before:
             reasons = "; ".join(f"{reason} ({count})" for reason, count in report.skips.items())
@@ -266,6 +276,15 @@ def _counted(documents: Iterable[Document], report: Report) -> Iterator[Document
             yield document
         else:
             report.skipped(document.source or document.id, "empty document")
+
+
+def _check_special_tokens(tokenizer: Tokenizer, name: str) -> None:
+    missing = [token for token in SPECIAL_TOKENS if tokenizer.token_to_id(token) is None]
+    if missing:
+        raise DataError(
+            f'The tokenizer that was given for the domain "{name}" has no {", ".join(missing)}, and every vocabulary '
+            f"needs {', '.join(SPECIAL_TOKENS)}. Add them to it, or leave it out so that a new one is made."
+        )
 
 
 def _check_tokenizer(tokenizer: Tokenizer, name: str) -> None:

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from seqbert.errors import CheckpointError
 
-LAYOUT = 1
+LAYOUT = 2
 """Version of the folder's layout: a corpus of another layout is built anew."""
 
 TRAIN, VALIDATION = "train", "validation"
@@ -189,6 +189,11 @@ class Corpus:
     def tokenizer_json(self) -> str:
         """The tokenizer, as ``tokenizers`` writes it."""
         return (self.folder / "tokenizer.json").read_text(encoding="utf-8")
+
+    @property
+    def fingerprint(self) -> str:
+        """Stands for the documents, what is held out of them, and the tokenizer; not for where the files lie."""
+        return f"{self.manifest['content']}-{self.report['tokenizer']['sha256']}"
 
     @property
     def report(self) -> dict[str, Any]:

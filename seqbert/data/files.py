@@ -29,6 +29,12 @@ class Inputs:
     unknown: list[Path]
     sample: bool = False
 
+    def without(self, others: Inputs) -> Inputs:
+        """These inputs less the files of others, so that nothing is trained on that is held out."""
+        held_out = {file.path.resolve() for file in others.files}
+        files = [file for file in self.files if file.path.resolve() not in held_out]
+        return Inputs(files, self.unknown, self.sample)
+
 
 def find_inputs(entries: Sequence[str], domain: Domain) -> Inputs:
     """Resolves what stands under ``data:`` into files, sorted within each folder and glob.
@@ -55,7 +61,12 @@ def find_inputs(entries: Sequence[str], domain: Domain) -> Inputs:
             _add_glob(str(path), domain, inputs)
         else:
             raise DataError(f'There is no file or folder "{entry}" (data of the domain "{domain.name}").')
-    inputs.files = list(dict.fromkeys(inputs.files))
+    by_path: dict[Path, InputFile] = {}
+    for file in inputs.files:
+        known = by_path.setdefault(file.path.resolve(), file)
+        if file.named and not known.named:
+            by_path[file.path.resolve()] = dataclasses.replace(known, named=True)
+    inputs.files = list(by_path.values())
     return inputs
 
 

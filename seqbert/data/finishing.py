@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from seqbert.data.corpus import LAYOUT, TRAIN, VALIDATION, TokenStore, open_arrow, read_columns, write_columns
 from seqbert.data.files import Inputs
+from seqbert.data.sampling import PERIOD
 from seqbert.domain import SPECIAL_TOKENS, Domain, Report
 from seqbert.errors import DataError
 
@@ -80,7 +81,7 @@ class _Finisher:
         store = TokenStore(self.folder, self.draft.shards)
         counts = self._count_tokens(store)
         (self.folder / "manifest.json").write_text(
-            json.dumps(self._manifest(table, store, counts), indent=2, ensure_ascii=False) + "\n",
+            json.dumps(self._manifest(table, store, counts, kept, cut), indent=2, ensure_ascii=False) + "\n",
             encoding="utf-8",
         )
 
@@ -99,17 +100,22 @@ class _Finisher:
             tokens.append(sums[offsets[1:] - offsets[0]] - sums[offsets[:-1] - offsets[0]])
             digests.append(batch.column("digest").to_numpy())
             shard_of.append(np.full(batch.num_rows, shard))
-            codes = np.zeros(batch.num_rows, np.uint16)
+            codes = np.zeros(batch.num_rows, np.uint32)
             if balance is not None:
                 for row, metadata in enumerate(batch.column("metadata").to_pylist()):
                     name = json.loads(metadata).get(balance.key, "")
                     codes[row] = names.setdefault(name, len(names))
+            if len(names) > PERIOD:
+                raise DataError(
+                    f'The documents of the domain "{self.domain.name}" have more than {PERIOD:,} values of '
+                    f'"{balance.key if balance else ""}", too many to draw each of them in proportion.'
+                )
             groups.append(codes)
         nothing = np.zeros(0, np.int64)
         return _DocumentTable(
             tokens=np.concatenate([nothing, *tokens]),
             digests=np.concatenate([nothing.astype(np.uint64), *digests]),
-            groups=np.concatenate([nothing.astype(np.uint16), *groups]),
+            groups=np.concatenate([nothing.astype(np.uint32), *groups]).astype(np.uint16),
             group_names=list(names) or [""],
             shard=np.concatenate([nothing, *shard_of]),
         )
@@ -131,17 +137,17 @@ class _Finisher:
             return (table.shard < self.draft.first_held_out).astype(np.float64), np.zeros(len(table.tokens), bool)
         share = self.draft.share
         kept, cut = np.ones(len(table.tokens)), np.zeros(len(table.tokens), bool)
-        for group in range(len(table.group_names)):
+        for group in range(len(table.group_names) if share else 0):
             members = np.flatnonzero(table.groups == group)
-            order = members[np.argsort(table.digests[members], kind="stable")]
             wanted = share * table.tokens[members].sum()
-            reached = np.cumsum(table.tokens[order])
-            out = order[reached <= 1.5 * wanted]
-            out = out[: int(np.searchsorted(reached, wanted)) + 1]
-            if share and table.tokens[out].sum() < 0.5 * wanted:
+            _, content = np.unique(table.digests[members], return_inverse=True)  # in the order of the hash
+            sizes = np.bincount(content, table.tokens[members])
+            small = np.flatnonzero(sizes <= wanted / 2)
+            chosen = small[: int(np.searchsorted(np.cumsum(sizes[small]), wanted)) + 1]
+            if sizes[chosen].sum() < wanted / 2:
                 kept[members], cut[members] = 1.0 - share, True
             else:
-                kept[out] = 0.0
+                kept[members[np.isin(content, chosen)]] = 0.0
         return kept, cut
 
     def _write_splits(self, table: _DocumentTable, kept: np.ndarray, cut: np.ndarray) -> None:
@@ -180,13 +186,13 @@ class _Finisher:
             ids = store.ids(int(offset), int(offset + length))
             counts -= np.bincount(ids, minlength=size)
         tokens = [vocabulary.id_to_token(number) or "" for number in range(size)]
-        symbols = [0 if token in SPECIAL_TOKENS[2:] else self.domain.symbols(token) for token in tokens]
-        symbols[0] = 0
-        symbols[1] = 1  # an unknown token hides at least one symbol
+        symbols = [0 if token in SPECIAL_TOKENS else self.domain.symbols(token) for token in tokens]
         write_columns(self.folder / "vocabulary.arrow", count=counts, symbols=np.asarray(symbols, np.float32))
         return counts
 
-    def _manifest(self, table: _DocumentTable, store: TokenStore, counts: np.ndarray) -> dict[str, Any]:
+    def _manifest(
+        self, table: _DocumentTable, store: TokenStore, counts: np.ndarray, kept: np.ndarray, cut: np.ndarray
+    ) -> dict[str, Any]:
         domain, vocabulary = self.domain, self.domain.vocabulary
         special = {token: vocabulary.token_to_id(token) or 0 for token in SPECIAL_TOKENS}
         added = vocabulary.get_added_tokens_decoder()
@@ -207,10 +213,11 @@ class _Finisher:
             "all_special_ids": special_ids,
             "shards": self.draft.shards,
             "tokens": len(store),
-            "report": self._report(table, counts),
+            "content": hashlib.sha256(table.digests.tobytes() + kept.tobytes()).hexdigest(),
+            "report": self._report(table, counts, kept, cut),
         }
 
-    def _report(self, table: _DocumentTable, counts: np.ndarray) -> dict[str, Any]:
+    def _report(self, table: _DocumentTable, counts: np.ndarray, kept: np.ndarray, cut: np.ndarray) -> dict[str, Any]:
         parts = {}
         for part in (TRAIN, VALIDATION):
             columns = {kind: read_columns(self.folder / f"{part}-{kind}.arrow") for kind in ("documents", "segments")}
@@ -230,6 +237,10 @@ class _Finisher:
         if inputs.sample:
             report["sample"] = self.domain.sample().about
         report |= parts
+        report["held_out"] = {
+            "whole_documents": int((kept == 0).sum()),
+            "ends_of_documents": int(cut.sum()),
+        }
         report["tokens_per_document"] = _quantiles(table.tokens)
         report["duplicate_documents"] = len(table.digests) - len(np.unique(table.digests))
         report["unknown_share"] = float(counts[unknown] / max(1, counts.sum()))
@@ -256,17 +267,21 @@ def _cut_document(
     >>> offsets, lengths = np.array([0, 50]), np.array([50, 50])
     >>> train, held = _cut_document(offsets, lengths, 0.9)
     >>> [part.tolist() for part in train], [part.tolist() for part in held]
-    ([[0], [50]], [[50], [50]])
-    >>> train, held = _cut_document(offsets[:1], lengths[:1], 0.9)
+    ([[0, 50], [50, 40]], [[90], [10]])
+    >>> train, held = _cut_document(offsets, np.array([50, 5]), 0.9)
     >>> [part.tolist() for part in train], [part.tolist() for part in held]
-    ([[0], [45]], [[45], [5]])
+    ([[0], [50]], [[50], [5]])
     """
-    if len(lengths) > 1:
-        first = int(np.searchsorted(np.cumsum(lengths), kept * lengths.sum())) + 1
-        first = min(len(lengths) - 1, first)
-        return (offsets[:first], lengths[:first]), (offsets[first:], lengths[first:])
-    edge = (lengths * kept).astype(np.int64)
-    return (offsets, edge), (offsets + edge, lengths - edge)
+    edge = round(kept * int(lengths.sum()))
+    starts = np.cumsum(lengths) - lengths
+    crossing = int(np.searchsorted(starts, edge, side="right")) - 1
+    if crossing and lengths[crossing] <= (lengths.sum() - edge) / 2:
+        edge = int(starts[crossing])  # a short segment is not worth cutting
+    before = np.clip(edge - starts, 0, lengths)
+    return (offsets[before > 0], before[before > 0]), (
+        (offsets + before)[before < lengths],
+        (lengths - before)[before < lengths],
+    )
 
 
 class _SplitColumns:

@@ -154,13 +154,13 @@ class Source:
         """Name of the vocabulary."""
         return self.corpus.domain
 
-    def fill(self, lengths: np.ndarray) -> None:
+    def set_step_size(self, lengths: np.ndarray) -> None:
         """Sets how many sequences a step takes, given the lengths of a sample of them, ``[sample]``.
 
-        From the epoch's order a little fewer than fit, so that a step of long sequences seldom leaves one out;
-        random ones fill the rest, enough of them for a step of short sequences.
+        From the epoch's order as many as fit less two standard deviations, so that few steps leave one out; random
+        ones fill the rest, enough of them for a step that falls four deviations short.
         """
         fitting = self.tokens_per_step / float(lengths.mean())
-        self.plan.sequences_per_step = max(1, int(0.97 * fitting))
-        spread = 4.0 * float(lengths.std() / lengths.mean()) * fitting**0.5
-        self.extra = int(0.03 * fitting + spread) + 2
+        deviation = float(lengths.std() / lengths.mean()) * fitting**0.5
+        self.plan.sequences_per_step = max(1, int(fitting - 2 * deviation))
+        self.extra = int(6 * deviation) + 2

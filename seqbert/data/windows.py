@@ -59,7 +59,7 @@ class Windows:
         size, tokens = self._size, self._tokens[documents].astype(np.int64)
         counts = self._counts_of(tokens)
         left_over = tokens - (counts - 2) * size  # what the first and the last window share
-        least = np.maximum(left_over - size, left_over // 4)
+        least = np.maximum(np.maximum(left_over - size, left_over // 4), 1)
         first = least + below(left_over - 2 * least + 1, seed, stream("windows"), epochs, documents)
         whole = counts == 1
         start = np.where(whole | (inner == 0), 0, first + (inner - 1) * size)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqbert.analysis.parameters import Description, describe
-from seqbert.errors import ConfigError
+from seqbert.domain import SPECIAL_TOKENS, Domain
+from seqbert.errors import ConfigError, SeqbertError
 from seqbert.models import hub
-from seqbert.models.config import PRESETS, ModelConfig
-from seqbert.training.pretrain import PretrainConfig, load_config
+from seqbert.models.config import PRESETS
+from seqbert.training.pretrain import Preparation, load_config
 from seqbert.training.run_folder import RunFolder, domains_of, open_run
 
 PUBLISHED_VOCABULARY = 30522
@@ -31,7 +32,8 @@ def describe_any(what: str, vocab_size: int | None = None, length: int = 128) ->
         if Path(what).exists():
             raise
         raise ConfigError(f"{error} Presets are: {', '.join(PRESETS)}.") from error
-    return {name: _of_config(config, name, vocab_size, length) for name in config.domains}
+    preparation = Preparation(config)
+    return dict(_of_config(preparation, name, vocab_size, length) for name in config.domains)
 
 
 def _of_run(run: str, domain: str | None, vocab_size: int | None, length: int) -> Description:
@@ -39,10 +41,23 @@ def _of_run(run: str, domain: str | None, vocab_size: int | None, length: int) -
     return describe(checkpoint.config, vocab_size or checkpoint.vocab_size, checkpoint.heads, length=length)
 
 
-def _of_config(config: PretrainConfig, domain: str, vocab_size: int | None, length: int) -> Description:
-    section = config.domains[domain]
-    objective = section.objective or config.objective
+def _of_config(preparation: Preparation, name: str, vocab_size: int | None, length: int) -> tuple[str, Description]:
+    """The description of a domain, under a name that says where the size of the vocabulary is from."""
+    section = preparation.config.domains[name]
+    size, assumed = vocab_size or section.vocab_size, ""
+    if size is None:
+        alphabet = fixed_alphabet(preparation.plugins[name])
+        size = alphabet or PUBLISHED_VOCABULARY
+        assumed = "" if alphabet else f" (vocabulary of {size:,} assumed; it is trained on the data)"
+    objective = preparation.objective(name)
     heads = {"masked_lm"} if objective.pair == "none" else {"masked_lm", "pair"}
-    model: ModelConfig = config.model
-    size = vocab_size or section.vocab_size or PUBLISHED_VOCABULARY
-    return describe(model.resolve(), size, heads, length=length)
+    return name + assumed, describe(preparation.encoder, size, heads, length=length)
+
+
+def fixed_alphabet(plugin: Domain) -> int | None:
+    """Entries of the vocabulary of a domain that has the same one for all data; None where it is trained."""
+    try:
+        size = plugin.tokenizer(iter(()), None).get_vocab_size()
+    except SeqbertError:  # nothing to train on
+        return None
+    return size if size > len(SPECIAL_TOKENS) else None

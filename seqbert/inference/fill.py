@@ -28,7 +28,8 @@ def fill(run: str | Path | Trained, sequence: str, *, domain: str | None = None,
 
     Args:
         run: A run's folder, or a model that is loaded already.
-        sequence: What the domain reads, with [MASK] for each token that is wanted.
+        sequence: What the domain reads, with [MASK] for each token that is wanted. Where tokens overlap (k-mers),
+            [MASK] stands for one symbol: all tokens over it are hidden, and the fillers are those that begin with it.
         domain: The domain, where the run has several.
         top: How many tokens to give for each mask.
 
@@ -42,6 +43,8 @@ def fill(run: str | Path | Trained, sequence: str, *, domain: str | None = None,
     trained = run if isinstance(run, Trained) else Trained.of_run(run, domain)
     if MASK not in sequence:
         raise DataError(f'The sequence has no {MASK}: put it where a token is wanted, as in "{sequence} {MASK}".')
+    if trained.domain.overlap:
+        return _fill_overlapping(trained, sequence, top)
     return fill_ids(trained, _encode_around_masks(trained, sequence), top=top)
 
 
@@ -82,11 +85,30 @@ def fill_example(run: str | Path, domain: str, ids: list[int], place: int, top: 
     """Masks the token at ``place`` of ``ids`` and fills it."""
     trained = Trained.of_run(run, domain)
     masked = np.array(ids)
-    (masked[place],) = trained.token_ids(MASK)
+    masked[max(0, place - trained.domain.overlap) : place + 1] = trained.token_ids(MASK)
     decode = trained.domain.decode
     shown = " ".join(part for part in (decode(ids[:place]), MASK, decode(ids[place + 1 :])) if part)
     truth = trained.domain.vocabulary.id_to_token(ids[place]) or ""
-    return FilledExample(shown, fill_ids(trained, masked, top)[0], truth)
+    return FilledExample(shown, fill_ids(trained, masked, top)[-1], truth)
+
+
+def _fill_overlapping(trained: Trained, sequence: str, top: int) -> list[list[Filler]]:
+    """The tokens that begin with each masked symbol, all tokens that reach it being hidden."""
+    domain, overlap = trained.domain, trained.domain.overlap
+    (mask_id,) = trained.token_ids(MASK)
+    stand_in = domain.decode([len(SPECIAL_TOKENS)])[0]  # any symbol: the tokens over it are hidden
+    parts = [domain.canonical(part) for part in sequence.split(MASK)]
+    ids = domain.encode([stand_in.join(parts)], offsets=False).ids.astype(np.int64)
+    places = np.cumsum([domain.symbols(part) for part in parts[:-1]]) + np.arange(len(parts) - 1)
+    if len(ids) <= overlap or places[-1] >= len(ids):
+        raise DataError(
+            f"The model's tokens are {overlap + 1} symbols long: a [MASK] needs at least {overlap} symbols behind it."
+        )
+    for place in places:
+        ids[max(0, place - overlap) : place + 1] = mask_id
+    order = np.searchsorted(np.flatnonzero(ids == mask_id), places)
+    filled = fill_ids(trained, ids, top)
+    return [filled[number] for number in order]
 
 
 def _encode_around_masks(trained: Trained, sequence: str) -> np.ndarray:

@@ -38,6 +38,17 @@ class MaskedLMConfig:
             )
 
 
+def check_unit(config: MaskedLMConfig, domain: str, unit: str) -> None:
+    """Makes sure that a domain whose masking unit is ``unit`` has what the config masks as a whole.
+
+    Raises:
+        ConfigError: if it has not.
+    """
+    if config.unit not in ("token", "unit", unit):
+        has = "no masking unit but token" if unit == "token" else f"token and {unit}"
+        raise ConfigError(f'objective.masked_lm.unit is "{config.unit}", and the domain "{domain}" has {has}.')
+
+
 class MaskedLM:
     """Hides tokens, and says what stood there."""
 
@@ -45,12 +56,8 @@ class MaskedLM:
 
     def __init__(self, config: MaskedLMConfig, corpus: Corpus) -> None:
         self.config = config
+        check_unit(config, corpus.domain, corpus.unit)
         self.by_unit = config.unit != "token"
-        if config.unit not in ("token", "unit", corpus.unit):
-            raise ConfigError(
-                f'objective.masked_lm.unit is "{config.unit}", and the domain "{corpus.domain}" has '
-                f"{'no masking unit but token' if corpus.unit == 'token' else f'token and {corpus.unit}'}."
-            )
         self._special = corpus.special_mask
         self._ordinary = corpus.ordinary_ids
         self._mask_id = corpus.special_ids["[MASK]"]
@@ -77,14 +84,15 @@ class MaskedLM:
             chosen = _choose_units(eligible, number, unit, key, self.config.probability, seed)
         else:
             chosen = _choose_tokens(eligible, number, key, self.config.probability, seed)
-        labels = sequences.ids[chosen]
-        symbols = self._hidden_symbols(chosen, labels, number, position, lengths)
         ids = sequences.ids.copy()
         if hide_all:
             ids[chosen] = self._mask_id
+            if self._overlap:
+                chosen = _lone_hidden(chosen, sequences, eligible, self._overlap)
         else:
-            ids[chosen] = self._replace(labels, tuple(part[chosen] for part in key), seed)
-        return ids, Target(torch.from_numpy(chosen), torch.from_numpy(labels), symbols)
+            ids[chosen] = self._replace(sequences.ids[chosen], tuple(part[chosen] for part in key), seed)
+        labels = sequences.ids[chosen]
+        return ids, Target(torch.from_numpy(chosen), torch.from_numpy(labels), self._hidden_symbols(labels))
 
     def _replace(self, labels: np.ndarray, key: tuple[np.ndarray, ...], seed: int) -> np.ndarray:
         draw = uniform(seed, stream("replacement"), *key)
@@ -103,25 +111,17 @@ class MaskedLM:
             width = self._overlap + 1
             places = sequences.stretches
             phase = below(width, seed, stream("span phase"), places.step, places.place)
-            starts = (position + phase[number]) % width == 0
+            assert sequences.segment_start is not None
+            starts = ((position + phase[number]) % width == 0) | sequences.segment_start
         else:
             assert sequences.unit_start is not None
             starts = sequences.unit_start.astype(bool)
         return np.cumsum(starts | (position == 0) | self._special[sequences.ids])
 
-    def _hidden_symbols(
-        self,
-        chosen: np.ndarray,
-        labels: np.ndarray,
-        number: np.ndarray,
-        position: np.ndarray,
-        lengths: np.ndarray,
-    ) -> torch.Tensor | None:
-        if not self._overlap:
-            return torch.from_numpy(self._symbols[labels])
-        if not self.by_unit:
+    def _hidden_symbols(self, labels: np.ndarray) -> torch.Tensor | None:
+        if self._overlap and not self.by_unit:
             return None  # single overlapping tokens hide nothing that their neighbours do not show
-        return torch.from_numpy(_bases_hidden(chosen, number[chosen], position, lengths, self._overlap))
+        return torch.from_numpy(self._symbols[labels])
 
 
 def _choose_tokens(
@@ -148,9 +148,11 @@ def _choose_units(
     """Places of the tokens of the chosen units: whole units, in random order, as many tokens as the rate says.
 
     The unit that would go beyond the rate is taken as often as the room left for it is a share of it, so that the
-    rate holds on average; the first one is taken whatever its size, so that every sequence has a target.
+    rate holds on average; but the first one is taken whatever its size, so that every sequence has a target.
     """
     places = np.flatnonzero(eligible)
+    if not len(places):
+        return places
     _, first, inverse, sizes = np.unique(unit[places], return_index=True, return_inverse=True, return_counts=True)
     owner = number[places[first]]
     unit_key = tuple(part[places[first]] for part in key)
@@ -170,23 +172,22 @@ def _wanted(counts: np.ndarray, probability: float) -> np.ndarray:
     return np.where(counts > 0, np.maximum(1, np.floor(counts * probability + 0.5)), 0).astype(np.int64)
 
 
-def _bases_hidden(
-    chosen: np.ndarray, number: np.ndarray, position: np.ndarray, lengths: np.ndarray, overlap: int
-) -> np.ndarray:
-    """Symbols that each chosen overlapping token hides, each hidden symbol counted once.
+def _lone_hidden(chosen: np.ndarray, sequences: Sequences, ordinary: np.ndarray, overlap: int) -> np.ndarray:
+    """Of hidden overlapping tokens those with exactly one symbol that no visible token shows: its first.
 
-    Token ``i`` covers the symbols ``i`` to ``i + overlap``. In a run of chosen tokens ``i`` to ``j - 1`` the
-    tokens on either side show all but the symbols ``i + overlap`` to ``j - 1``, and nothing is shown beyond the
-    sequence's ends. The count stands at the run's first token.
+    Token ``t`` covers the symbols ``t`` to ``t + overlap``. If token ``t + 1`` is visible, all of them but the first
+    are known; and the first is hidden if all tokens that reach it are. So each such token is a prediction of one
+    symbol, and no symbol is counted twice.
     """
-    breaks = np.ones(len(chosen) + 1, bool)
-    breaks[1:-1] = (np.diff(chosen) != 1) | (np.diff(number) != 0)
-    edges = np.flatnonzero(breaks)
-    firsts, lasts = edges[:-1], edges[1:] - 1
-    start, stop = position[chosen[firsts]] - 1, position[chosen[lasts]]  # less the place of [CLS]
-    tokens = lengths[number[firsts]] - 2
-    left = np.where(start == 0, 0, start + overlap)
-    right = np.where(stop == tokens, tokens + overlap, stop)
-    hidden = np.zeros(len(chosen), np.float32)
-    hidden[firsts] = np.maximum(0, right - left)
-    return hidden
+    assert sequences.segment_start is not None
+    if not len(chosen):
+        return chosen
+    masked = np.zeros(len(sequences.ids) + 1, bool)
+    masked[chosen] = True
+    ends = ~masked[chosen + 1] & np.append(ordinary, False)[chosen + 1]
+    ends &= ~np.append(sequences.segment_start, True)[chosen + 1]
+    begins = np.append(True, np.diff(chosen) != 1) | sequences.segment_start[chosen]
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(chosen)), 0))
+    reached = np.arange(len(chosen)) - first >= overlap
+    lone: np.ndarray = chosen[ends & (reached | sequences.segment_start[chosen[first]])]
+    return lone

@@ -5,6 +5,7 @@ from __future__ import annotations
 from seqbert.data.plan import Source
 from seqbert.errors import TrainingError
 from seqbert.objectives.pairs import PairDrawer, Part, check_pairs
+from seqbert.objectives.sequences import NO_PAIR
 
 IS_NEXT, IS_RANDOM = 0, 1
 
@@ -29,7 +30,12 @@ class NextSentence:
     def second(
         self, drawer: PairDrawer, first: Part, true_next: Part, document: int, key: tuple[int, int]
     ) -> tuple[Part, Part, int]:
-        """The true next part, or one from another document."""
+        """The true next part, or one from another document.
+
+        Where a validation part is one document there are no false pairs, so its pairs have no label.
+        """
+        if drawer.split.documents < 2:
+            return first, true_next, NO_PAIR
         if drawer.uniform("next sentence", key) < 0.5:
             return first, true_next, IS_NEXT
         other = drawer.other_document(document, key)

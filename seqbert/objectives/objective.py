@@ -67,6 +67,11 @@ class Objective:
             None if config.pair == "none" else PAIR_OBJECTIVES[config.pair]()
         )
 
+        self._drawer: PairDrawer | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_drawer": None}
+
     @property
     def heads(self) -> set[str]:
         """Names of the heads it needs."""
@@ -91,7 +96,7 @@ class Objective:
         if self.pair is not None:
             self.pair.check(source)
         sample = self._sequences(source, source.plan.sequential(CALIBRATION))
-        source.fill(sample.lengths)
+        source.set_step_size(sample.lengths)
 
     def examples(self, source: Source, step: int) -> PackedBatch:
         """The global batch of a step: as many sequences as fill the token budget, in order of length."""
@@ -134,7 +139,9 @@ class Objective:
     def _sequences(self, source: Source, stretches: Stretches) -> Sequences:
         if self.pair is None:
             return single_sequences(source, stretches)
-        return PairDrawer(source).draw(stretches, self.pair)
+        if self._drawer is None or self._drawer.source is not source:
+            self._drawer = PairDrawer(source)
+        return self._drawer.draw(stretches, self.pair)
 
     def _batch(self, source: Source, sequences: Sequences, hide_all: bool = False) -> PackedBatch:
         ids, target = self.token_term.apply(sequences, source.seed, hide_all)
@@ -158,6 +165,7 @@ def _select(sequences: Sequences, order: np.ndarray) -> Sequences:
         sequences.ids[tokens],
         sequences.segment_ids[tokens],
         None if sequences.unit_start is None else sequences.unit_start[tokens],
+        None if sequences.segment_start is None else sequences.segment_start[tokens],
         lengths,
         sequences.stretches[order],
         sequences.pair_label[order],

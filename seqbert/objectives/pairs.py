@@ -107,11 +107,15 @@ class PairDrawer:
 
     def _two_parts(self, low: int, high: int, start: int, key: tuple[int, int]) -> tuple[Part, Part]:
         place = int(self.split.offset[low]) + start
-        segment = low + int(np.searchsorted(self.split.offset[low:high], place, side="right")) - 1
-        segment = min(segment, high - 2)
+        found = low + int(np.searchsorted(self.split.offset[low:high], place, side="right")) - 1
+        segment = min(found, high - 2)
         end = max(self.run_from(segment, high, self.budget), segment + 2)
         middle = segment + 1 + self.below(end - segment - 1, "end of the first part", key)
-        return Part(self.split, segment, middle), Part(self.split, middle, end)
+        first, second = Part(self.split, segment, middle), Part(self.split, middle, end)
+        if int(self.split.length[found]) > self.budget:  # it never fits whole, so it is entered at the window's place
+            entered = first if found == segment else second
+            entered.start = min(place, entered.stop - 1)
+        return first, second
 
     def _fit(self, first: Part, second: Part, key: tuple[int, int]) -> None:
         """Cuts the longer part first, then both alike, each at its front or its end by chance."""

@@ -20,6 +20,7 @@ class Sequences:
         ids: Token ids with special tokens, ``[tokens]`` int64.
         segment_ids: 0 or 1 for each token, ``[tokens]``.
         unit_start: Whether each token begins a masking unit, ``[tokens]``; None where every token is one.
+        segment_start: Whether each token begins a segment, ``[tokens]``; None where tokens do not overlap.
         lengths: Tokens of each sequence, ``[sequences]``.
         stretches: Where each sequence comes from, and the step and place that key its draws.
         pair_label: Class of each pair, or :data:`NO_PAIR`, ``[sequences]``.
@@ -28,6 +29,7 @@ class Sequences:
     ids: np.ndarray
     segment_ids: np.ndarray
     unit_start: np.ndarray | None
+    segment_start: np.ndarray | None
     lengths: np.ndarray
     stretches: Stretches
     pair_label: np.ndarray
@@ -38,12 +40,14 @@ class SequenceBuilder:
 
     def __init__(self, source: Source) -> None:
         self._store = source.split.store
+        self._offsets = source.split.offset if source.corpus.overlap else None
         self._has_units = source.split.has_units
         special = source.corpus.special_ids
         self._cls, self._sep = (np.array([special[token]]) for token in ("[CLS]", "[SEP]"))
         self._ids: list[np.ndarray] = []
         self._segment_ids: list[np.ndarray] = []
         self._starts: list[np.ndarray] = []
+        self._segments: list[np.ndarray] = []
         self._lengths: list[int] = []
         self._labels: list[int] = []
 
@@ -52,6 +56,8 @@ class SequenceBuilder:
         self._ids.append(self._cls)
         if self._has_units:
             self._starts.append(np.ones(1, np.uint8))
+        if self._offsets is not None:
+            self._segments.append(np.ones(1, bool))
         length = 1
         for number, (start, stop) in enumerate(parts):
             self._ids += [self._store.ids(start, stop), self._sep]
@@ -61,6 +67,8 @@ class SequenceBuilder:
                 starts = np.append(self._store.unit_starts(start, stop), np.uint8(1))
                 starts[0] = 1  # a unit cut by the window's edge is a unit of what is left
                 self._starts.append(starts)
+            if self._offsets is not None:
+                self._segments.append(_segment_starts(self._offsets, start, stop))
             length += width
         self._lengths.append(length)
         self._labels.append(label)
@@ -71,10 +79,20 @@ class SequenceBuilder:
             np.concatenate(self._ids, dtype=np.int64, casting="unsafe"),
             np.concatenate(self._segment_ids),
             np.concatenate(self._starts) if self._has_units else None,
+            None if self._offsets is None else np.concatenate(self._segments),
             np.asarray(self._lengths),
             stretches,
             np.asarray(self._labels),
         )
+
+
+def _segment_starts(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Where segments begin in a stretch of the store and the [SEP] behind it, ``[stop - start + 1]``."""
+    flags = np.zeros(stop - start + 1, bool)
+    inside = slice(*np.searchsorted(offsets, [start, stop]))
+    flags[offsets[inside] - start] = True
+    flags[0] = flags[-1] = True
+    return flags
 
 
 def single_sequences(source: Source, stretches: Stretches) -> Sequences:

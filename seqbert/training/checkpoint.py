@@ -38,6 +38,7 @@ class Progress:
         best_score: Lowest validation score so far, or None.
         best_step: The step it was reached at.
         first: Validation metrics before the first step, by vocabulary.
+        data: Fingerprint of each vocabulary's corpus and tokenizer.
     """
 
     step: int = 0
@@ -45,6 +46,7 @@ class Progress:
     best_score: float | None = None
     best_step: int | None = None
     first: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
+    data: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def save_checkpoint(
@@ -55,6 +57,7 @@ def save_checkpoint(
     Raises:
         CheckpointError: if it cannot be written, such as on a full disk; what was there before stays.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     target = folder / f"step-{progress.step:08d}"
@@ -73,14 +76,18 @@ def save_checkpoint(
         shutil.rmtree(target, ignore_errors=True)
         draft.rename(target)
         _flush(folder)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(draft, ignore_errors=True)
+        reason = getattr(error, "strerror", None) or error
         raise CheckpointError(
-            f'The checkpoint of step {progress.step} cannot be written to "{folder}": {error.strerror or error}. '
+            f'The checkpoint of step {progress.step} cannot be written to "{folder}": {reason}. '
             "Checkpoints written before are intact."
         ) from error
-    for old in sorted(_complete(folder))[:-keep]:
-        shutil.rmtree(folder / f"step-{old:08d}", ignore_errors=True)
+    others = [step for step in _complete(folder) if step != progress.step]
+    abandoned = [step for step in others if step > progress.step]  # of a run that was taken up again further back
+    older = sorted(set(others) - set(abandoned))
+    for step in abandoned + older[: len(older) - (keep - 1)]:
+        shutil.rmtree(folder / f"step-{step:08d}", ignore_errors=True)
     return target
 
 

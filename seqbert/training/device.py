@@ -38,6 +38,8 @@ class RunConfig:
         for name in ("log_every", "checkpoint_every", "keep"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, and it must be at least 1.")
+        if self.micro_tokens is not None and self.micro_tokens < 1:
+            raise ConfigError(f"micro_tokens is {self.micro_tokens}, and it must be at least 1.")
         if self.workers < 0:
             raise ConfigError(f"workers is {self.workers}, and it cannot be below 0.")
 
@@ -54,7 +56,7 @@ class Device:
         """The device that a config asks for.
 
         Raises:
-            ConfigError: if it is not there, or does not know the precision.
+            ConfigError: if it is not there.
         """
         device = _find(config.device)
         if config.precision == "auto":

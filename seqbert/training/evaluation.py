@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from seqbert.data.packing import PackedBatch
+from seqbert.data.packing import PackedBatch, split
 from seqbert.models.model import Model
 from seqbert.objectives import Objective
 from seqbert.training.device import Device
@@ -25,6 +25,7 @@ def evaluate(
     batches: Iterable[PackedBatch],
     device: Device,
     unigram_bits: np.ndarray,
+    micro_tokens: int,
 ) -> Metrics:
     """Metrics over all targets of the batches; sums are kept, not logits.
 
@@ -38,7 +39,7 @@ def evaluate(
     sums: dict[str, list[float]] = {}
     symbols: float | None = 0.0
     unigram = 0.0
-    for batch in batches:
+    for batch in (piece for whole in batches for piece in split(whole, micro_tokens)):
         target = batch.targets[objective.token_term.name]
         unigram += float(unigram_bits[target.labels.numpy()].sum())
         symbols = None if symbols is None or target.symbols is None else symbols + float(target.symbols.sum())

@@ -137,7 +137,7 @@ def build_model(
         known[name] = _with_new_words(known[name], tokenizers[name], config, seed)
     model = Model(config, {name: known[name].vocab_size if name in known else sizes[name] for name in sizes}, heads)
     model.initialise(seed)
-    notes = []
+    notes = [f"The encoder's shape is that of {initial.source}; model.preset is not read."]
     for number, (name, checkpoint) in enumerate(known.items()):
         report = hub.load_into(model, name, checkpoint, shared=number == 0)
         notes += _notes(name, report)

@@ -108,6 +108,8 @@ class Loop:
         settings, progress = self.settings, self.progress
         if progress.step == 0:
             progress.first = self._evaluate()
+        if progress.step >= settings.steps:
+            return self.validate()
         metrics = progress.first
         meter = _Meter()
         self.console.start(settings.steps, progress.step)
@@ -178,6 +180,8 @@ class Loop:
         values = {f"validation_{name}": reported(row) for name, row in metrics.items()}
         self.log.write({"step": progress.step, **values})
         score = self.score(metrics)
+        if score is not None and not math.isfinite(score):
+            raise self._diverged(f"The validation loss is {score} after step {progress.step}")
         if progress.step and (score is None or progress.best_score is None or score < progress.best_score):
             progress.best_score, progress.best_step = score, progress.step
             self.keep_best()
@@ -200,15 +204,17 @@ class Loop:
         losses = torch.stack([loss for _, loss in meter.unchecked]) if meter.unchecked else torch.zeros(0)
         bad = (~torch.isfinite(losses)).nonzero()
         if len(bad):
-            step, loss = meter.unchecked[int(bad[0])]
-            good = newest_checkpoint(self.folder)
-            resume = f'the last good checkpoint is "{good}"' if good else "no checkpoint had been written yet"
-            raise TrainingError(
-                f"The loss is {float(loss)} in step {step}, so the run stops here; {resume}. Try a lower "
-                "training.learning_rate, a longer training.schedule.warmup, a lower training.clip_norm, or "
-                "run.precision fp32."
-            )
+            step, _ = meter.unchecked[int(bad[0])]
+            raise self._diverged(f"The loss or its gradient is not finite (nan or infinite) in step {step}")
         meter.unchecked.clear()
+
+    def _diverged(self, what: str) -> TrainingError:
+        good = newest_checkpoint(self.folder)
+        resume = f'the last good checkpoint is "{good}"' if good else "no checkpoint had been written yet"
+        return TrainingError(
+            f"{what}, so the run stops here; {resume}. Try a lower training.learning_rate, a longer "
+            "training.schedule.warmup, a lower training.clip_norm, or run.precision fp32."
+        )
 
     def _is_due(self, step: int, every: int) -> bool:
         return step % every == 0 or step == self.settings.steps
@@ -229,7 +235,7 @@ class _Meter:
         self.done += 1
         self.tokens += tokens
         self.loss, self.norm, self.rate = loss, norm, rate
-        self.unchecked.append((step, loss))
+        self.unchecked.append((step, loss + 0.0 * norm))  # not finite if either is not
 
     def restart(self) -> None:
         self.since, self.tokens = time.monotonic(), 0

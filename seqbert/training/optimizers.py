@@ -30,6 +30,8 @@ class AdamWConfig:
     def __post_init__(self) -> None:
         if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
             raise ConfigError("beta1 and beta2 must be at least 0 and below 1.")
+        if not self.eps > 0 or self.weight_decay < 0:
+            raise ConfigError("eps must be above 0, and weight_decay at least 0.")
 
 
 def build_optimizer(

@@ -20,6 +20,7 @@ from seqbert.models import hub
 from seqbert.models.config import ModelConfig
 from seqbert.models.model import Model
 from seqbert.objectives import Objective, ObjectiveConfig
+from seqbert.objectives.masked_lm import check_unit
 from seqbert.training import checkpoint
 from seqbert.training.device import Device, RunConfig
 from seqbert.training.evaluation import Metrics, evaluate, reported
@@ -109,6 +110,8 @@ class PretrainTrainingConfig:
         for name in ("steps", "evaluate_every", "validation_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, and it must be at least 1.")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ConfigError(f"clip_norm is {self.clip_norm}, and it must be above 0, or null.")
         if not self.learning_rate > 0:
             raise ConfigError(f"learning_rate is {self.learning_rate}, and it must be above 0.")
 
@@ -137,8 +140,8 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         if not self.domains:
             raise ConfigError("domains is empty, and a run needs at least one.")
-        if self.seed < 0:
-            raise ConfigError(f"seed is {self.seed}, and it cannot be below 0.")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed is {self.seed}, and it must be at least 0 and below 2^63.")
         least = self.training.max_length * len(self.domains)
         if self.training.tokens_per_step < least:
             raise ConfigError(
@@ -200,7 +203,7 @@ def prepare(
     """
     settings = load_config(config, overrides)
     with Console() as console:
-        return _Preparation(settings, console).corpora()
+        return Preparation(settings, console).corpora()
 
 
 def pretrain(
@@ -227,12 +230,12 @@ def pretrain(
         return _Run(settings, console, resume, overwrite).carry_out()
 
 
-class _Preparation:
-    """Tokenizers and corpora."""
+class Preparation:
+    """What a config means before there is any data: plugins, the encoder's shape, objectives; then the corpora."""
 
-    def __init__(self, config: PretrainConfig, console: Console) -> None:
+    def __init__(self, config: PretrainConfig, console: Console | None = None) -> None:
         self.config = config
-        self.console = console
+        self.console = console or Console()
         self.plugins = {name: registry.load(name)(part.options) for name, part in config.domains.items()}
         self.initial: Initial | None = None
         if config.init is not None:
@@ -244,13 +247,17 @@ class _Preparation:
                 f"{self.encoder.max_position_embeddings} tokens (model.max_position_embeddings): lower the one or "
                 "raise the other."
             )
-        for name in config.domains:
+        for name, plugin in self.plugins.items():
             self._check_direction(name)
+            masked = self.objective(name).masked_lm
+            if masked is not None:
+                check_unit(masked, name, plugin.unit)
 
     def objective(self, name: str) -> ObjectiveConfig:
-        """What is learned from a domain."""
+        """What is learned from a domain; without pairs where its documents are one segment by nature."""
         own = self.config.domains[name].objective
-        return self.config.objective if own is None else own
+        objective = self.config.objective if own is None else own
+        return objective if self.plugins[name].pairs else dataclasses.replace(objective, pair="none")
 
     def corpora(self) -> dict[str, Corpus]:
         """The corpus of each domain, built or found."""
@@ -281,10 +288,25 @@ class _Preparation:
     def _given_tokenizer(self, name: str) -> str | None:
         part = self.config.domains[name]
         if part.tokenizer is not None:
-            return _read_tokenizer(Path(part.tokenizer), name)
+            given = _read_tokenizer(Path(part.tokenizer), name)
+            self._check_keeps(name, given)
+            return given
         if self.initial is None or part.vocabulary == "replace":
             return None
         return self.initial.tokenizer(name)
+
+    def _check_keeps(self, name: str, given: str) -> None:
+        """The embeddings of init mean what its own tokenizer says."""
+        from tokenizers import Tokenizer
+
+        own = None if self.initial is None else self.initial.tokenizer(name)
+        if own is None or self.config.domains[name].vocabulary == "replace":
+            return
+        if Tokenizer.from_str(own).get_vocab() != Tokenizer.from_str(given).get_vocab():
+            raise ConfigError(
+                f"domains.{name}.tokenizer is another than the one that the embeddings of init were trained with: "
+                f"leave it out, or set domains.{name}.vocabulary to replace, which makes new embeddings."
+            )
 
 
 def corpus_cache(configured: str | None) -> Path:
@@ -315,9 +337,10 @@ class _Run:
         self.resume = resume
         self.notes: list[str] = []
         self.device = Device.of(config.run)
-        self.preparation = _Preparation(config, console)
+        self.preparation = Preparation(config, console)
         self.folder = RunFolder(Path(config.output))
         self.folder.check(overwrite, resume is not None)
+        self._check_places()
         if resume is not None and self.folder.exists():
             self._check_same_config()
 
@@ -329,12 +352,12 @@ class _Run:
         sources = {name: self._source(corpus, objectives[name], TRAIN) for name, corpus in corpora.items()}
         for name, source in sources.items():
             objectives[name].calibrate(source)
-        self.folder.begin(resume=self.resume is not None)
-        self._write_inputs(corpora)
         model = self._model(corpora, objectives)
         training = self.config.training
         optimizer = build_optimizer(training.optimizer, model.named_parameters(), training.learning_rate)
-        progress = self._restore(model, optimizer)
+        progress = self._restore(model, optimizer, corpora)
+        self.folder.begin(resume=self.resume is not None)
+        self._write_inputs(corpora)
         log = MetricsLog(self.folder.path, progress.step)
         loop = self._loop(model, objectives, corpora, optimizer, progress, log)
         parts = [(objectives[name], sources[name]) for name in corpora]
@@ -345,6 +368,19 @@ class _Run:
         finally:
             log.close()
         return self._result(corpora, progress, after)
+
+    def _check_places(self) -> None:
+        init, resume, folder = self.config.init, self.resume, self.folder.path.resolve()
+        if resume is None and init is not None and Path(init).resolve().is_relative_to(folder):
+            raise ConfigError(
+                f'The run would replace what it begins from: init ("{init}") lies in its output folder '
+                f'("{self.folder.path}"). Name another one (--output).'
+            )
+        if resume not in (None, "auto") and not Path(str(resume)).resolve().is_relative_to(folder):
+            raise ConfigError(
+                f'The checkpoint "{resume}" (--resume) is of another run than "{self.folder.path}" (output). To begin '
+                "a new run from the weights of another one, set init."
+            )
 
     def _check_same_config(self) -> None:
         old = config_tree.load(PretrainConfig, self.folder.config)
@@ -359,13 +395,12 @@ class _Run:
             )
 
     def _objective(self, name: str, corpus: Corpus) -> Objective:
-        config = self.preparation.objective(name)
-        if config.pair != "none" and not corpus.manifest["pairs"]:
+        config, asked = self.preparation.objective(name), self.config.domains[name].objective or self.config.objective
+        if config.pair != asked.pair:
             self._note(
-                f"{name}: a document of this domain is one segment, so there are no pairs for {config.pair}: "
+                f"{name}: a document of this domain is one segment, so there are no pairs for {asked.pair}: "
                 "it trains without them."
             )
-            config = dataclasses.replace(config, pair="none")
         return Objective(config, corpus)
 
     def _source(self, corpus: Corpus, objective: Objective, part: str) -> Source:
@@ -401,9 +436,10 @@ class _Run:
                 block.feed_forward.compile(dynamic=True)  # type: ignore[union-attr]
         return model.to(self.device.torch)
 
-    def _restore(self, model: Model, optimizer: Any) -> checkpoint.Progress:
+    def _restore(self, model: Model, optimizer: Any, corpora: Mapping[str, Corpus]) -> checkpoint.Progress:
+        data = {name: corpus.fingerprint for name, corpus in corpora.items()}
         if self.resume is None:
-            return checkpoint.Progress()
+            return checkpoint.Progress(data=data)
         if self.resume == "auto":
             path = checkpoint.newest_checkpoint(self.folder.checkpoints, self._note)
         else:
@@ -412,8 +448,14 @@ class _Run:
                 raise CheckpointError(f'There is no checkpoint at "{path}" (--resume).')
         if path is None:
             self._note("There is no checkpoint yet: the run starts at step 0.")
-            return checkpoint.Progress()
+            return checkpoint.Progress(data=data)
         progress = checkpoint.load_checkpoint(path, model, optimizer)
+        changed = [name for name, fingerprint in data.items() if progress.data.get(name) != fingerprint]
+        if changed:
+            raise ConfigError(
+                f'The data of {", ".join(changed)} is not what the run in "{self.folder.path}" was begun with, so '
+                "going on would give neither run. Bring the old files back, or begin a new run with init."
+            )
         self._note(f"Going on after step {progress.step}, from {path}.")
         return progress
 
@@ -443,13 +485,16 @@ class _Run:
                     objectives[name].validation(source, training.validation_tokens),
                     self.device,
                     source.corpus.unigram_bits,
+                    run.micro_tokens or self.device.micro_tokens,
                 )
                 for name, source in held_out.items()
             }
 
         def score(metrics: dict[str, Metrics]) -> float | None:
             losses = [
-                shares[name] * (row[f"{objectives[name].token_term.name}_loss"] or 0.0) for name, row in metrics.items()
+                shares[name] * loss
+                for name, row in metrics.items()
+                if (loss := row.get(f"{objectives[name].token_term.name}_loss")) is not None
             ]
             return sum(losses) if losses else None
 
@@ -481,6 +526,8 @@ class _Run:
         )
 
     def _save_model(self, model: Model) -> None:
+        from safetensors import SafetensorError
+
         names = list(self.config.domains)
 
         def fill(draft: Path) -> None:
@@ -489,7 +536,11 @@ class _Run:
                 tokenizer = self.folder.tokenizer(name)
                 hub.save(model, name, target, tokenizer, self.config.training.max_length)
 
-        replace_folder(self.folder.path / "model", fill)
+        try:
+            replace_folder(self.folder.path / "model", fill)
+        except (OSError, SafetensorError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise CheckpointError(f'The model cannot be written to "{self.folder.path}": {reason}.') from error
 
     def _say_start(self, model: Model, corpora: Mapping[str, Corpus], sources: Mapping[str, Source]) -> None:
         parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -498,7 +549,7 @@ class _Run:
             self._note(
                 f"{name}: {train['documents']:,} documents, {train['tokens']:,} tokens "
                 f"({held['tokens']:,} held out), vocabulary of {corpus.vocab_size:,}, "
-                f"{sources[name].plan.sequences_per_step + 1} sequences a step"
+                f"about {sources[name].plan.sequences_per_step} sequences a step"
             )
         self.console.say(f"{parameters:,} parameters on {self.device}, {self.config.training.steps:,} steps")
 

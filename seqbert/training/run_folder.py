@@ -79,7 +79,7 @@ class RunFolder:
         """Removes what a run writes, and nothing else that may lie there."""
         for name in ("checkpoints", "tokenizers", "model", "evaluation", "seeds", "tensorboard"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in (CONFIG, "data.json", "metrics.jsonl", "result.json", "task.json", "report.html"):
+        for name in (CONFIG, "data.json", "metrics.jsonl", "result.json", "task.json", "import.json", "report.html"):
             (self.path / name).unlink(missing_ok=True)
 
 

@@ -4,9 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from letters import GroupedLetters, Letters, build, write_documents
+from tokenizers import Tokenizer, models
 
 from seqbert.data.building import BuildRequest, build_corpus
-from seqbert.data.corpus import TRAIN, VALIDATION, Corpus
+from seqbert.data.corpus import LAYOUT, TRAIN, VALIDATION, Corpus
 from seqbert.errors import CheckpointError, DataError
 
 
@@ -134,6 +135,43 @@ def test_a_named_file_that_cannot_be_read_stops_the_run(tmp_path: Path) -> None:
         build(tmp_path / "x", data=[str(tmp_path / "broken.letters")])
 
 
+def test_a_file_that_is_named_twice_is_read_once(files: Path) -> None:
+    report = build(files, data=[str(files), str(files / "0.letters"), str(files / ".." / "files" / "1.letters")]).report
+    assert report["files"] == 5
+
+
+def test_a_held_out_file_inside_the_data_folder_is_not_trained_on(files: Path) -> None:
+    corpus = build(files, validation=str(files / "0.letters"))
+    assert corpus.report["train"]["documents"] == 80 and corpus.report["validation"]["documents"] == 20
+
+
+def test_of_a_document_with_one_long_segment_no_more_than_the_share_is_held_out(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.letters").write_text("abc\n" + "abcdefghij" * 300)
+    corpus = build(tmp_path / "files", validation=0.1)
+    assert abs(corpus.report["validation"]["tokens"] / corpus.manifest["tokens"] - 0.1) < 0.01
+    assert corpus.report["held_out"] == {"whole_documents": 0, "ends_of_documents": 1}
+
+
+def test_a_file_that_breaks_off_is_listed_with_what_was_kept(files: Path) -> None:
+    class Breaking(Letters):
+        def read(self, path, report):  # type: ignore[no-untyped-def]
+            for number, document in enumerate(super().read(path, report)):
+                if path.stem == "3" and number == 7:
+                    raise DataError(f"{path} is cut off.")
+                yield document
+
+    report = build(files, Breaking()).report
+    (entry,) = report["skipped_files"]
+    assert "cut short after 7 records" in entry["reason"] and report["records"]["in"] == 87
+
+
+def test_a_tokenizer_without_the_special_tokens_is_refused(files: Path) -> None:
+    bare = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2}, unk_token="[UNK]"))
+    with pytest.raises(DataError, match="CLS"):
+        build(files, tokenizer=bare.to_str())
+
+
 def test_no_half_built_corpus_is_left_behind(tmp_path: Path) -> None:
     (tmp_path / "broken.letters").write_text("a\0b")
     with pytest.raises(DataError):
@@ -144,6 +182,6 @@ def test_no_half_built_corpus_is_left_behind(tmp_path: Path) -> None:
 def test_a_corpus_of_another_layout_is_refused(files: Path) -> None:
     folder = build(files).folder
     manifest = folder / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"layout": 1', '"layout": 999'))
+    manifest.write_text(manifest.read_text().replace(f'"layout": {LAYOUT}', '"layout": 999'))
     with pytest.raises(CheckpointError, match="layout 999"):
         Corpus(folder)

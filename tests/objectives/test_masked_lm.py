@@ -3,12 +3,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from letters import Letters, OverlappingLetters, build, objective_and_source, write_documents
+from letters import Letters, OverlappingLetters, build, objective_and_source, source_of, write_documents
 
 from seqbert.data.corpus import Corpus
 from seqbert.errors import ConfigError
-from seqbert.objectives import ObjectiveConfig
-from seqbert.objectives.masked_lm import MaskedLMConfig, _bases_hidden
+from seqbert.objectives import Objective, ObjectiveConfig
+from seqbert.objectives.masked_lm import MaskedLMConfig, _lone_hidden
+from seqbert.objectives.sequences import Sequences
 
 
 @pytest.fixture
@@ -122,22 +123,45 @@ def test_row68_masks_depend_on_the_place_alone_and_differ_between_epochs(corpus:
     assert not torch.equal(first[0].ids[:100], first[1].ids[:100])
 
 
-def test_overlapping_tokens_are_masked_in_spans_and_each_hidden_symbol_counts_once(tmp_path: Path) -> None:
-    # Tokens of 3 symbols that share 2: a masked run of m tokens hides m - 2 symbols inside, all of them at the edges.
-    chosen = np.array([1, 2, 3, 6, 7, 8, 9])
-    position = np.arange(12)
-    hidden = _bases_hidden(chosen, np.zeros(7, int), position, np.array([12]), overlap=2)
-    # A run at the start of the sequence: 3 tokens begin at the first 3 symbols, the next token shows symbols 3 to 5.
-    assert hidden.tolist() == [3, 0, 0, 2, 0, 0, 0]
+def test_in_validation_an_overlapping_token_counts_only_where_it_hides_exactly_one_symbol(tmp_path: Path) -> None:
+    # Tokens of 3 symbols that share 2. Two segments of 6 and 4 tokens between [CLS] and [SEP].
+    start = np.zeros(12, bool)
+    start[[0, 1, 7, 11]] = True
+    ordinary = np.ones(12, bool)
+    ordinary[[0, 11]] = False
+
+    def lone(*chosen: int) -> list[int]:
+        sequences = Sequences(np.full(12, 5), np.zeros(12), None, start, np.array([12]), None, np.array([-1]))  # type: ignore[arg-type]
+        return _lone_hidden(np.array(chosen), sequences, ordinary, overlap=2).tolist()
+
+    assert lone(2, 3, 4) == [4]  # the symbol at 4 is reached by tokens 2, 3 and 4, and token 5 shows what follows
+    assert lone(3, 4) == []  # token 2 shows it
+    assert lone(1, 2) == [2] and lone(1) == [1]  # nothing reaches it from before the segment
+    assert lone(4, 5, 6) == []  # the segment ends: the last token hides three symbols
+    assert lone(7, 8, 9) == [9] and lone(8, 9, 10) == []
+
+
+def test_bits_of_overlapping_tokens_are_bits_of_single_symbols(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
     write_documents(folder / "a.letters", documents=50)
-    overlapping = build(folder, OverlappingLetters())
-    (single,) = batches(overlapping, steps=1)
+    corpus = build(folder, OverlappingLetters(), validation=0.2)
+    config = ObjectiveConfig(MaskedLMConfig(unit="word"))
+    source = source_of(corpus, config, "validation")
+    for batch in Objective(config, corpus).validation(source, 4096):
+        target = batch.targets["masked_lm"]
+        assert target.symbols is not None and (target.symbols == 1).all()
+        assert 0 < len(target.index) < (batch.ids == 4).sum()
+    (single,) = batches(corpus, steps=1)
     assert single.targets["masked_lm"].symbols is None
-    (spans,) = batches(overlapping, steps=1, unit="word")
-    symbols = spans.targets["masked_lm"].symbols
-    assert symbols is not None and 0 < float(symbols.sum()) < len(symbols)
+
+
+def test_a_sequence_without_an_ordinary_token_has_no_target(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.letters").write_text("??? ??")
+    for unit in ("token", "word"):
+        (batch,) = batches(build(tmp_path / "files", validation=0.0), steps=1, unit=unit)
+        assert not len(batch.targets["masked_lm"].index)
 
 
 @pytest.mark.parametrize("wrong", [{"probability": 0.0}, {"mask": 0.9, "random": 0.2}, {"mask": -0.1}])

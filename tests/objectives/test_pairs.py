@@ -1,12 +1,16 @@
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
-from letters import build, objective_and_source, write_documents
+from letters import build, objective_and_source, source_of, write_documents
 
 from seqbert.data.corpus import Corpus
 from seqbert.errors import TrainingError
 from seqbert.objectives import ObjectiveConfig
+from seqbert.objectives.next_sentence import NextSentence
+from seqbert.objectives.pairs import PairDrawer
+from seqbert.objectives.sequences import NO_PAIR
 
 
 def corpus_of(tmp_path: Path, documents: int, segments: tuple[int, int]) -> Corpus:
@@ -106,3 +110,24 @@ def test_segment_ids_tell_the_parts_apart(tmp_path: Path) -> None:
         separators = (batch.ids[start:stop] == 3).nonzero().squeeze(1).tolist()
         first_part = separators[0] + 1
         assert batch.segment_ids[start:stop].tolist() == [0] * first_part + [1] * (stop - start - first_part)
+
+
+def test_a_validation_part_of_one_document_has_pairs_without_a_label(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, 1, (30, 30))
+    drawer = PairDrawer(source_of(corpus, ObjectiveConfig(), "train"))
+    sequences = drawer.draw(drawer.source.plan.sequential(20), NextSentence())
+    assert set(sequences.pair_label.tolist()) == {NO_PAIR}
+
+
+def test_segments_longer_than_a_sequence_are_seen_from_everywhere(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    draw = random.Random(0)
+    lines = ["\n".join("".join(draw.choices("abcdefghij", k=1000)) for _ in range(2)) for _ in range(4)]
+    (folder / "a.letters").write_text("\n\n".join(lines))
+    corpus = build(folder, validation=0.0)
+    _, drawn = pairs(corpus, "sentence_order", steps=90, max_length=64)
+    seen = np.zeros(corpus.manifest["tokens"], bool)
+    for first, second, _ in drawn:
+        seen[slice(*first)] = seen[slice(*second)] = True
+    assert seen.mean() > 0.85  # by their beginnings and ends alone it would be 0.1

@@ -104,8 +104,20 @@ def objective_and_source(
 ) -> tuple[Objective, Source]:
     """An objective, and the training part of a corpus as it draws from it."""
     objective = Objective(config, corpus)
-    split = corpus.split(TRAIN)
-    plan = Plan.of(corpus, split, objective.window_size(max_length), seed)
-    source = Source(corpus, split, plan, seed, max_length, tokens_per_step)
+    source = source_of(corpus, config, TRAIN, max_length, tokens_per_step, seed)
     objective.calibrate(source)
     return objective, source
+
+
+def source_of(
+    corpus: Corpus,
+    config: ObjectiveConfig,
+    part: str,
+    max_length: int = 32,
+    tokens_per_step: int = 2048,
+    seed: int = 0,
+) -> Source:
+    """One part of a corpus as an objective draws from it."""
+    split = corpus.split(part)
+    plan = Plan.of(corpus, split, Objective(config, corpus).window_size(max_length), seed)
+    return Source(corpus, split, plan, seed, max_length, tokens_per_step)

@@ -225,7 +225,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_the_checkpoint_and_what_t
         return terms
 
     monkeypatch.setattr(loop_module.Loop, "_terms", poisoned)
-    with pytest.raises(TrainingError, match=r"nan in step 5.*step-00000003.*learning_rate"):
+    with pytest.raises(TrainingError, match=r"not finite.* in step 5.*step-00000003.*learning_rate"):
         seqbert.pretrain(settings(tmp_path))
 
 
@@ -243,6 +243,50 @@ def test_an_output_folder_that_holds_a_run_is_neither_touched_nor_mixed(tmp_path
     with pytest.raises(ConfigError, match="not those of a run"):
         seqbert.pretrain(settings(tmp_path, output=str(tmp_path / "mine")), overwrite=True)
     assert (tmp_path / "mine" / "thesis.txt").exists()
+
+
+def test_a_resume_on_changed_data_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    folder = seqbert.pretrain(settings(tmp_path)).folder
+    before = (folder / "data.json").read_text()
+    tree = settings(tmp_path)
+    write_texts(tmp_path / "texts", seed=9)
+    with pytest.raises(ConfigError, match="data of text"):
+        seqbert.pretrain(tree, resume="auto")
+    assert (folder / "data.json").read_text() == before
+
+
+def test_resuming_a_finished_run_gives_its_result_again(tmp_path: Path) -> None:
+    first = seqbert.pretrain(settings(tmp_path))
+    again = seqbert.pretrain(settings(tmp_path), resume="auto")
+    assert again.domains["text"].after == first.domains["text"].after
+
+
+def test_going_on_from_an_older_checkpoint_leaves_the_newer_ones_behind(tmp_path: Path) -> None:
+    folder = seqbert.pretrain(settings(tmp_path)).folder
+    whole = weights(folder)
+    seqbert.pretrain(settings(tmp_path), resume=str(folder / "checkpoints" / "step-00000003"))
+    assert weights(folder) == whole
+    assert (folder / "checkpoints" / "step-00000008").is_dir()
+    with pytest.raises(ConfigError, match="another run"):
+        seqbert.pretrain(
+            settings(tmp_path, output=str(tmp_path / "new")), resume=str(folder / "checkpoints" / "step-00000003")
+        )
+
+
+def test_another_tokenizer_than_that_of_the_embeddings_is_refused(tmp_path: Path) -> None:
+    first = seqbert.pretrain(settings(tmp_path)).folder
+    other = tmp_path / "other.json"
+    other.write_text((first / "tokenizers/text/tokenizer.json").read_text().replace('"a":', '"qq":'))
+    domain = {"text": {"tokenizer": str(other)}}
+    with pytest.raises(ConfigError, match="domains.text.tokenizer"):
+        seqbert.pretrain(settings(tmp_path, output=str(tmp_path / "new"), init=str(first), domains=domain))
+
+
+def test_a_run_does_not_overwrite_what_it_begins_from(tmp_path: Path) -> None:
+    first = seqbert.pretrain(settings(tmp_path)).folder
+    with pytest.raises(ConfigError, match="begins from"):
+        seqbert.pretrain(settings(tmp_path, init=str(first)), overwrite=True)
+    assert weights(first)
 
 
 def test_row64_a_resume_with_a_changed_batch_is_refused_with_the_difference(tmp_path: Path) -> None:

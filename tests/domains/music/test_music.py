@@ -1,12 +1,17 @@
 """The domain as a whole: tokens, units, files of all formats, and the way back to a score."""
 
+import bz2
+import gzip
 import json
+import lzma
 import subprocess
 import sys
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 
 from domains.music import Music, MusicOptions, score
@@ -233,6 +238,48 @@ def test_an_xml_file_is_taken_only_where_it_holds_a_score(tmp_path):
     assert Music().reads(tmp_path / "score.xml")
     assert not Music().reads(tmp_path / "other.xml")
     assert not Music().reads(tmp_path / "tune.txt")
+
+
+@pytest.mark.parametrize(
+    ("ending", "compress"),
+    [
+        (".gz", gzip.compress),
+        (".bz2", bz2.compress),
+        (".xz", lzma.compress),
+        (".zst", partial(pyarrow.compress, codec="zstd", asbytes=True)),
+    ],
+)
+def test_a_compressed_score_is_read_or_refused_where_it_is_cut_off(music, tmp_path, ending, compress):
+    path = tmp_path / f"score.xml{ending}"
+    path.write_bytes(compress(PARTWISE.encode()))
+    assert music.reads(path)
+    (document,) = read(music, path)
+    assert (document.id, document.segments) == ("score", [PARTWISE_TEXT])
+    path.write_bytes(compress(b"<html/>"))
+    assert not music.reads(path)
+    cut = tmp_path / f"cut.xml{ending}"
+    cut.write_bytes(compress(PARTWISE.encode())[:-5])
+    with pytest.raises(DataError, match=rf"cut\.xml{ending}: cannot be read \("):
+        read(music, cut)
+
+
+@pytest.mark.parametrize("name", ["bach/bwv66.6.mxl", "bach/bwv277.krn", "ryansMammoth/AcaciaReel.abc"])
+def test_a_gzipped_score_gives_the_documents_of_the_plain_one(music, tmp_path, name):
+    (source,) = corpus(name)
+    path = tmp_path / f"{source.name}.gz"
+    path.write_bytes(gzip.compress(source.read_bytes()))
+    assert music.reads(path)
+    documents, plain = read(music, path), read(music, source)
+    assert documents
+    assert [(d.id, d.segments, d.metadata) for d in documents] == [(d.id, d.segments, d.metadata) for d in plain]
+
+
+def test_what_a_compressed_score_unpacks_to_is_bounded(music, tmp_path, monkeypatch):
+    monkeypatch.setattr("domains.music.containers.LARGEST_SCORE", 2**20)
+    path = tmp_path / "bomb.abc.gz"
+    path.write_bytes(gzip.compress(b" " * 2**24))
+    with pytest.raises(DataError, match=r"bomb\.abc\.gz: larger than 1 MiB"):
+        read(music, path)
 
 
 def mxl(path: Path, members: dict[str, bytes | str]) -> Path:

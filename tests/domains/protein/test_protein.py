@@ -214,12 +214,14 @@ def test_workers_get_the_domain_as_it_is():
     assert np.array_equal(copy.encode(["MKTA"]).ids, protein.encode(["MKTA"]).ids)
 
 
-def test_the_sample_is_983_different_proteins_of_which_none_needs_repair():
+def test_the_sample_is_130_different_proteins_of_9_families_of_which_none_needs_repair():
     protein, report = Protein(), Report()
     documents = [document for path in protein.sample().files for document in protein.read(path, report)]
-    assert len(documents) == len({document.id for document in documents}) == 983
-    assert len({document.segments[0] for document in documents}) == 983
-    assert sum(len(document.segments[0]) for document in documents) == 405_929
+    assert len(documents) == len({document.id for document in documents}) == 130
+    assert len({document.segments[0] for document in documents}) == 130
+    assert sum(len(document.segments[0]) for document in documents) == 64_206
+    assert len({document.metadata["description"].removesuffix(" (Fragment)") for document in documents}) == 9
     assert all(document.metadata["organism"] for document in documents)
+    assert len({document.metadata["organism"] for document in documents}) == 119
     assert report.repaired_records == report.skipped_records == 0
-    assert sum(path.stat().st_size for path in protein.sample().files) < 300_000
+    assert sum(path.stat().st_size for path in protein.sample().files) < 20_000
