@@ -42,6 +42,7 @@ class Smiles(Domain):
     Options = SmilesOptions
     formats: ClassVar[Mapping[str, str]] = {".smi": "SMILES: one molecule a line, its name after a blank"}
     symbol = "SMILES symbol"
+    pairs = False  # a molecule is one segment
 
     def read(self, path: Path, report: Report) -> Iterator[Document]:
         """Yields one document a line; its id is the name that follows the string, else the line's number."""
