@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqbert.config import render_help
-from seqbert.training.pretrain import PretrainConfig
+from seqbert.training.pretrain_config import PretrainConfig
 
 PAGE = Path(__file__).resolve().parent / "config-keys.md"
 

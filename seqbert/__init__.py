@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from seqbert.inference.fill import fill
     from seqbert.inference.transfer import export, import_checkpoint
     from seqbert.registry import listing as domains
-    from seqbert.training.pretrain import PretrainConfig, PretrainResult, prepare, pretrain
+    from seqbert.training.pretrain import PretrainResult, prepare, pretrain
+    from seqbert.training.pretrain_config import PretrainConfig
 
 __version__ = "0.1.0"
 
@@ -26,7 +27,7 @@ _PLACES = {
     "Domain": "domain",
     "Encoded": "domain",
     "Example": "domain",
-    "PretrainConfig": "training.pretrain",
+    "PretrainConfig": "training.pretrain_config",
     "PretrainResult": "training.pretrain",
     "Report": "domain",
     "Sample": "domain",

@@ -167,7 +167,7 @@ def _config_arguments(name: str, description: str, arguments: list[str], *flags:
     _json_flag(parser)
     if not arguments or any(argument in ("-h", "--help") for argument in arguments):
         from seqbert.config import render_help
-        from seqbert.training.pretrain import PretrainConfig
+        from seqbert.training.pretrain_config import PretrainConfig
 
         parser.print_help()
         print("\nconfig keys, each of which --key value overrides:\n")

@@ -34,7 +34,7 @@ def test_every_config_that_a_page_pretrains_with_is_there():
 
 def test_the_config_that_the_reference_explains_is_a_valid_one():
     from seqbert.config import load
-    from seqbert.training.pretrain import PretrainConfig
+    from seqbert.training.pretrain_config import PretrainConfig
 
     text = (CHECKOUT / "docs" / "config.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.S)

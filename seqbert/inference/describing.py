@@ -9,7 +9,8 @@ from seqbert.domain import SPECIAL_TOKENS, Domain
 from seqbert.errors import ConfigError, SeqbertError
 from seqbert.models import hub
 from seqbert.models.config import PRESETS
-from seqbert.training.pretrain import Preparation, load_config
+from seqbert.training.preparation import Preparation
+from seqbert.training.pretrain_config import load_config
 from seqbert.training.run_folder import RunFolder, domains_of, open_run
 
 PUBLISHED_VOCABULARY = 30522

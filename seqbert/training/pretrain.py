@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from seqbert import config as config_tree
-from seqbert import registry
-from seqbert.data.building import BuildRequest, build_corpus
 from seqbert.data.corpus import TRAIN, VALIDATION, Corpus
 from seqbert.data.plan import Plan, Source
-from seqbert.data.vocabulary import extend_vocabulary
-from seqbert.domain import Domain
 from seqbert.errors import CheckpointError, ConfigError, DataError
 from seqbert.models import hub
-from seqbert.models.config import ModelConfig
 from seqbert.models.model import Model
-from seqbert.objectives import Objective, ObjectiveConfig
-from seqbert.objectives.masked_lm import check_unit
+from seqbert.objectives import Objective
 from seqbert.training import checkpoint
-from seqbert.training.device import Device, RunConfig
+from seqbert.training.device import Device
 from seqbert.training.evaluation import Metrics, evaluate, reported
-from seqbert.training.initialise import Initial, build_model, encoder_config, find_initial
+from seqbert.training.initialise import build_model
 from seqbert.training.loader import load_steps
 from seqbert.training.logging import Console, MetricsLog
 from seqbert.training.loop import Loop, LoopSettings
-from seqbert.training.optimizers import AdamWConfig, build_optimizer
+from seqbert.training.optimizers import build_optimizer
+from seqbert.training.preparation import Preparation
+from seqbert.training.pretrain_config import DomainConfig, PretrainConfig, load_config
 from seqbert.training.run_folder import RunFolder, replace_folder, write_json
-from seqbert.training.schedules import LinearConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -41,113 +35,6 @@ VALIDATION_SEED = 0
 
 EXAMPLE_TOKENS = 40
 """Tokens of the stretch that shows what a model learned."""
-
-
-@dataclasses.dataclass
-class DomainConfig:
-    """One domain of a run."""
-
-    options: Any = None
-    """The plugin's own options; null: its defaults."""
-    data: list[str] = dataclasses.field(default_factory=list)
-    """Files, folders, globs, or "sample" for the data that comes with the plugin."""
-    validation: float | str = 0.05
-    """Share of the tokens that is held out, by whole documents where it can be; or a file, folder or glob."""
-    vocab_size: int | None = None
-    """Most entries of a new vocabulary; null: the domain's default."""
-    tokenizer: str | None = None
-    """A tokenizer.json to use, or the folder that holds it; null: a new one, or that of init."""
-    vocabulary: Literal["keep", "extend", "replace"] = "keep"
-    """What becomes of the vocabulary of init: kept, extended by what the data adds, or replaced by a new one."""
-    weight: float = 1.0
-    """Share of each step's tokens, and of the loss, relative to the other domains' weights."""
-    objective: ObjectiveConfig | None = None
-    """What is learned from this domain, if it differs from the run's objective."""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.validation, str) and not 0 <= self.validation < 1:
-            raise ConfigError(f"validation is {self.validation}; a share is at least 0 and below 1.")
-        if not self.weight > 0:
-            raise ConfigError(f"weight is {self.weight}, and it must be above 0.")
-
-    @classmethod
-    def field_types(cls, key: str, data: Mapping[str, Any]) -> dict[str, Any]:
-        """The options are those of the plugin that the section is named after."""
-        return {"options": registry.load(key).Options}
-
-
-@dataclasses.dataclass
-class PretrainTrainingConfig:
-    """How long and how fast the model learns."""
-
-    max_length: int = 128
-    """Most tokens of a sequence, special tokens included."""
-    tokens_per_step: int = 32768
-    """Tokens of one update, over all domains."""
-    steps: int = 1000
-    """Updates."""
-    evaluate_every: int = 100
-    """Steps between two validations; there is one before the first step and one after the last too."""
-    validation_tokens: int = 131072
-    """Most held-out tokens of a domain that a validation looks at, spread evenly over what is held out."""
-    learning_rate: float = 1e-3
-    """Highest learning rate."""
-    clip_norm: float | None = 1.0
-    """Longest gradient; null: any."""
-    optimizer: AdamWConfig = dataclasses.field(default_factory=AdamWConfig)
-    """The optimizer."""
-    schedule: LinearConfig = dataclasses.field(default_factory=LinearConfig)
-    """How the learning rate goes over the steps."""
-
-    def __post_init__(self) -> None:
-        if self.max_length < 8:
-            raise ConfigError(f"max_length is {self.max_length}, and it must be at least 8.")
-        if self.tokens_per_step < self.max_length:
-            raise ConfigError(
-                f"tokens_per_step ({self.tokens_per_step}) must hold at least one sequence of max_length "
-                f"({self.max_length}) tokens."
-            )
-        for name in ("steps", "evaluate_every", "validation_tokens"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, and it must be at least 1.")
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise ConfigError(f"clip_norm is {self.clip_norm}, and it must be above 0, or null.")
-        if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate is {self.learning_rate}, and it must be above 0.")
-
-
-@dataclasses.dataclass
-class PretrainConfig:
-    """``seqbert pretrain``: what is learned, and under ``run`` how it is carried out."""
-
-    output: str
-    """The run's folder."""
-    domains: dict[str, DomainConfig]
-    """The domains by name; several of them share the encoder's blocks."""
-    seed: int = 0
-    """Keys the initial weights, the order of the data, masks, pairs and dropout."""
-    init: str | None = None
-    """A run or a Hugging Face folder to begin from; null: random weights."""
-    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
-    """The encoder."""
-    objective: ObjectiveConfig = dataclasses.field(default_factory=ObjectiveConfig)
-    """What is learned."""
-    training: PretrainTrainingConfig = dataclasses.field(default_factory=PretrainTrainingConfig)
-    """How long and how fast."""
-    run: RunConfig = dataclasses.field(default_factory=RunConfig)
-    """How the run is carried out; nothing here changes the outcome beyond rounding."""
-
-    def __post_init__(self) -> None:
-        if not self.domains:
-            raise ConfigError("domains is empty, and a run needs at least one.")
-        if not 0 <= self.seed < 2**63:
-            raise ConfigError(f"seed is {self.seed}, and it must be at least 0 and below 2^63.")
-        least = self.training.max_length * len(self.domains)
-        if self.training.tokens_per_step < least:
-            raise ConfigError(
-                f"training.tokens_per_step is {self.training.tokens_per_step}, and every step holds every domain: "
-                f"{len(self.domains)} domains with sequences of {self.training.max_length} tokens need {least}."
-            )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -186,13 +73,6 @@ class PretrainResult:
     notes: list[str]
 
 
-def load_config(
-    source: str | Path | Mapping[str, Any] | PretrainConfig, overrides: list[str] | None = None
-) -> PretrainConfig:
-    """Reads and checks a pretraining config: a path, the name of a shipped one, a mapping, or an instance."""
-    return config_tree.load(PretrainConfig, source, overrides or [])
-
-
 def prepare(
     config: str | Path | Mapping[str, Any] | PretrainConfig, overrides: list[str] | None = None
 ) -> dict[str, Corpus]:
@@ -228,104 +108,6 @@ def pretrain(
     settings = load_config(config, overrides)
     with Console() as console:
         return _Run(settings, console, resume, overwrite).carry_out()
-
-
-class Preparation:
-    """What a config means before there is any data: plugins, the encoder's shape, objectives; then the corpora."""
-
-    def __init__(self, config: PretrainConfig, console: Console | None = None) -> None:
-        self.config = config
-        self.console = console or Console()
-        self.plugins = {name: registry.load(name)(part.options) for name, part in config.domains.items()}
-        self.initial: Initial | None = None
-        if config.init is not None:
-            self.initial = find_initial(config.init, list(config.domains))
-        self.encoder = encoder_config(config.model, self.initial)
-        if config.training.max_length > self.encoder.max_position_embeddings:
-            raise ConfigError(
-                f"training.max_length is {config.training.max_length}, and the encoder has positions for "
-                f"{self.encoder.max_position_embeddings} tokens (model.max_position_embeddings): lower the one or "
-                "raise the other."
-            )
-        for name, plugin in self.plugins.items():
-            self._check_direction(name)
-            masked = self.objective(name).masked_lm
-            if masked is not None:
-                check_unit(masked, name, plugin.unit)
-
-    def objective(self, name: str) -> ObjectiveConfig:
-        """What is learned from a domain; without pairs where its documents are one segment by nature."""
-        own = self.config.domains[name].objective
-        objective = self.config.objective if own is None else own
-        return objective if self.plugins[name].pairs else dataclasses.replace(objective, pair="none")
-
-    def corpora(self) -> dict[str, Corpus]:
-        """The corpus of each domain, built or found."""
-        return {name: self._corpus(name, plugin) for name, plugin in self.plugins.items()}
-
-    def _check_direction(self, name: str) -> None:
-        causal = self.objective(name).causal_lm is not None
-        if causal != self.encoder.causal:
-            raise ConfigError(
-                f"The objective of {name} is {'causal_lm' if causal else 'masked_lm'}, and model.causal is "
-                f"{str(self.encoder.causal).lower()}: a masked LM sees both sides (model.causal: false), a causal LM "
-                "only what stands before (model.causal: true)."
-            )
-
-    def _corpus(self, name: str, plugin: Domain) -> Corpus:
-        part, run = self.config.domains[name], self.config.run
-        given, extend = self._given_tokenizer(name), part.vocabulary == "extend"
-        request = BuildRequest(
-            plugin,
-            part.data,
-            part.validation,
-            part.vocab_size,
-            given,
-            extend_vocabulary if extend and given is not None else None,
-        )
-        return build_corpus(request, corpus_cache(run.corpus_dir), run.workers, self.console.preparing)
-
-    def _given_tokenizer(self, name: str) -> str | None:
-        part = self.config.domains[name]
-        if part.tokenizer is not None:
-            given = _read_tokenizer(Path(part.tokenizer), name)
-            self._check_keeps(name, given)
-            return given
-        if self.initial is None or part.vocabulary == "replace":
-            return None
-        return self.initial.tokenizer(name)
-
-    def _check_keeps(self, name: str, given: str) -> None:
-        """The embeddings of init mean what its own tokenizer says."""
-        from tokenizers import Tokenizer
-
-        own = None if self.initial is None else self.initial.tokenizer(name)
-        if own is None or self.config.domains[name].vocabulary == "replace":
-            return
-        if Tokenizer.from_str(own).get_vocab() != Tokenizer.from_str(given).get_vocab():
-            raise ConfigError(
-                f"domains.{name}.tokenizer is another than the one that the embeddings of init were trained with: "
-                f"leave it out, or set domains.{name}.vocabulary to replace, which makes new embeddings."
-            )
-
-
-def corpus_cache(configured: str | None) -> Path:
-    """The folder that corpora are kept in."""
-    if configured is not None:
-        return Path(configured).expanduser()
-    if "SEQBERT_CACHE" in os.environ:
-        return Path(os.environ["SEQBERT_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "seqbert" / "corpora"
-
-
-def _read_tokenizer(path: Path, name: str) -> str:
-    from tokenizers import Tokenizer
-
-    file = path / "tokenizer.json" if path.is_dir() else path
-    try:
-        return str(Tokenizer.from_file(str(file)).to_str())
-    except Exception as error:  # the library raises plain Exception
-        raise ConfigError(f'domains.{name}.tokenizer: "{file}" is no tokenizer: {error}.') from error
 
 
 class _Run:

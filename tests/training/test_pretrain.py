@@ -13,7 +13,7 @@ from seqbert.errors import CheckpointError, ConfigError, DataError, TrainingErro
 from seqbert.models.hub import read_checkpoint
 from seqbert.training import loop as loop_module
 from seqbert.training.evaluation import perplexity
-from seqbert.training.pretrain import load_config
+from seqbert.training.pretrain_config import load_config
 
 
 def weights(folder: Path) -> bytes:

@@ -1,0 +1,117 @@
+"""What comes before training: what a config means, then the tokenizers and corpora."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from seqbert import registry
+from seqbert.data.building import BuildRequest, build_corpus
+from seqbert.data.corpus import Corpus
+from seqbert.data.vocabulary import extend_vocabulary
+from seqbert.domain import Domain
+from seqbert.errors import ConfigError
+from seqbert.objectives import ObjectiveConfig
+from seqbert.objectives.masked_lm import check_unit
+from seqbert.training.initialise import Initial, encoder_config, find_initial
+from seqbert.training.logging import Console
+from seqbert.training.pretrain_config import PretrainConfig
+
+
+class Preparation:
+    """What a config means before there is any data: plugins, the encoder's shape, objectives; then the corpora."""
+
+    def __init__(self, config: PretrainConfig, console: Console | None = None) -> None:
+        self.config = config
+        self.console = console or Console()
+        self.plugins = {name: registry.load(name)(part.options) for name, part in config.domains.items()}
+        self.initial: Initial | None = None
+        if config.init is not None:
+            self.initial = find_initial(config.init, list(config.domains))
+        self.encoder = encoder_config(config.model, self.initial)
+        if config.training.max_length > self.encoder.max_position_embeddings:
+            raise ConfigError(
+                f"training.max_length is {config.training.max_length}, and the encoder has positions for "
+                f"{self.encoder.max_position_embeddings} tokens (model.max_position_embeddings): lower the one or "
+                "raise the other."
+            )
+        for name, plugin in self.plugins.items():
+            self._check_direction(name)
+            masked = self.objective(name).masked_lm
+            if masked is not None:
+                check_unit(masked, name, plugin.unit)
+
+    def objective(self, name: str) -> ObjectiveConfig:
+        """What is learned from a domain; without pairs where its documents are one segment by nature."""
+        own = self.config.domains[name].objective
+        objective = self.config.objective if own is None else own
+        return objective if self.plugins[name].pairs else dataclasses.replace(objective, pair="none")
+
+    def corpora(self) -> dict[str, Corpus]:
+        """The corpus of each domain, built or found."""
+        return {name: self._corpus(name, plugin) for name, plugin in self.plugins.items()}
+
+    def _check_direction(self, name: str) -> None:
+        causal = self.objective(name).causal_lm is not None
+        if causal != self.encoder.causal:
+            raise ConfigError(
+                f"The objective of {name} is {'causal_lm' if causal else 'masked_lm'}, and model.causal is "
+                f"{str(self.encoder.causal).lower()}: a masked LM sees both sides (model.causal: false), a causal LM "
+                "only what stands before (model.causal: true)."
+            )
+
+    def _corpus(self, name: str, plugin: Domain) -> Corpus:
+        part, run = self.config.domains[name], self.config.run
+        given, extend = self._given_tokenizer(name), part.vocabulary == "extend"
+        request = BuildRequest(
+            plugin,
+            part.data,
+            part.validation,
+            part.vocab_size,
+            given,
+            extend_vocabulary if extend and given is not None else None,
+        )
+        return build_corpus(request, corpus_cache(run.corpus_dir), run.workers, self.console.preparing)
+
+    def _given_tokenizer(self, name: str) -> str | None:
+        part = self.config.domains[name]
+        if part.tokenizer is not None:
+            given = _read_tokenizer(Path(part.tokenizer), name)
+            self._check_keeps(name, given)
+            return given
+        if self.initial is None or part.vocabulary == "replace":
+            return None
+        return self.initial.tokenizer(name)
+
+    def _check_keeps(self, name: str, given: str) -> None:
+        """The embeddings of init mean what its own tokenizer says."""
+        from tokenizers import Tokenizer
+
+        own = None if self.initial is None else self.initial.tokenizer(name)
+        if own is None or self.config.domains[name].vocabulary == "replace":
+            return
+        if Tokenizer.from_str(own).get_vocab() != Tokenizer.from_str(given).get_vocab():
+            raise ConfigError(
+                f"domains.{name}.tokenizer is another than the one that the embeddings of init were trained with: "
+                f"leave it out, or set domains.{name}.vocabulary to replace, which makes new embeddings."
+            )
+
+
+def corpus_cache(configured: str | None) -> Path:
+    """The folder that corpora are kept in."""
+    if configured is not None:
+        return Path(configured).expanduser()
+    if "SEQBERT_CACHE" in os.environ:
+        return Path(os.environ["SEQBERT_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "seqbert" / "corpora"
+
+
+def _read_tokenizer(path: Path, name: str) -> str:
+    from tokenizers import Tokenizer
+
+    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        return str(Tokenizer.from_file(str(file)).to_str())
+    except Exception as error:  # the library raises plain Exception
+        raise ConfigError(f'domains.{name}.tokenizer: "{file}" is no tokenizer: {error}.') from error
