@@ -10,10 +10,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqbert.analysis.parameters import describe
     from seqbert.config import load as load_config
     from seqbert.domain import Document, Domain, Encoded, Example, Report, Sample
     from seqbert.errors import SeqbertError
+    from seqbert.inference.describing import describe
     from seqbert.inference.fill import fill
     from seqbert.inference.transfer import export, import_checkpoint
     from seqbert.registry import listing as domains
@@ -32,7 +32,7 @@ _PLACES = {
     "Report": "domain",
     "Sample": "domain",
     "SeqbertError": "errors",
-    "describe": "analysis.parameters",
+    "describe": "inference.describing",
     "domains": "registry:listing",
     "export": "inference.transfer",
     "fill": "inference.fill",

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         print(
-            "\nseqbert: interrupted. A run goes on from its last checkpoint with --resume auto.",
+            "\nseqbert: interrupted. A run that has written a checkpoint goes on from it with --resume auto.",
             file=sys.stderr,
         )
         return INTERRUPTED
@@ -299,9 +299,9 @@ def _describe(arguments: list[str]) -> int:
     parser.add_argument("--length", type=int, default=128, help="tokens of a sequence, for the operations (128)")
     _json_flag(parser)
     options = parser.parse_args(arguments)
-    from seqbert.inference.describing import describe_any
+    from seqbert.inference.describing import describe
 
-    described = describe_any(options.what, options.vocab_size, options.length)
+    described = describe(options.what, options.vocab_size, options.length)
     if options.json:
         return _print_json({name: _description_tree(description) for name, description in described.items()})
     for name, description in described.items():
@@ -347,7 +347,13 @@ def _import(arguments: list[str]) -> int:
     if options.json:
         return _print_json(dataclasses.asdict(report) | {"folder": options.output})
     print(f"{len(report.loaded)} weights imported to {options.output}")
-    for title, items in (("not used", report.left_over), ("ignored", report.ignored)):
+    if options.domain is None:
+        print("No domain was named (--domain): commands that read sequences will ask for it.")
+    for title, items in (
+        ("without weights", report.newly_initialised),
+        ("not used", report.left_over),
+        ("ignored", report.ignored),
+    ):
         for item in items:
             print(f"{title}: {item}")
     return 0

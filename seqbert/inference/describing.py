@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seqbert.analysis.parameters import Description, describe
+from seqbert.analysis.parameters import Description
+from seqbert.analysis.parameters import describe as count
 from seqbert.domain import SPECIAL_TOKENS, Domain
 from seqbert.errors import ConfigError, SeqbertError
 from seqbert.models import hub
-from seqbert.models.config import PRESETS
+from seqbert.models.config import PRESETS, EncoderConfig
 from seqbert.training.preparation import Preparation
 from seqbert.training.pretrain_config import load_config
 from seqbert.training.run_folder import RunFolder, domains_of, open_run
@@ -17,14 +18,21 @@ PUBLISHED_VOCABULARY = 30522
 """Entries of the vocabulary of bert-base-uncased, for what has none of its own."""
 
 
-def describe_any(what: str, vocab_size: int | None = None, length: int = 128) -> dict[str, Description]:
+def describe(what: str | EncoderConfig, vocab_size: int | None = None, length: int = 128) -> dict[str, Description]:
     """Descriptions by name: of the preset, or of each domain of a config or a run.
 
+    Args:
+        what: A preset, a config's path or name, a run's folder, or an encoder's shape.
+        vocab_size: Entries of the vocabulary; None: the run's or the domain's own, else that of the published BERT.
+        length: Tokens of a sequence, for the operations.
+
     Raises:
-        ConfigError: if ``what`` is none of the three.
+        ConfigError: if ``what`` is none of these.
     """
+    if isinstance(what, EncoderConfig):
+        return {"encoder": count(what, vocab_size or PUBLISHED_VOCABULARY, length=length)}
     if what in PRESETS:
-        return {what: describe(PRESETS[what], vocab_size or PUBLISHED_VOCABULARY, length=length)}
+        return {what: count(PRESETS[what], vocab_size or PUBLISHED_VOCABULARY, length=length)}
     if RunFolder(Path(what)).exists():
         return {name: _of_run(what, name, vocab_size, length) for name in domains_of(what) or ["imported"]}
     try:
@@ -39,7 +47,7 @@ def describe_any(what: str, vocab_size: int | None = None, length: int = 128) ->
 
 def _of_run(run: str, domain: str | None, vocab_size: int | None, length: int) -> Description:
     checkpoint = hub.read_checkpoint(open_run(run, domain).folder)
-    return describe(checkpoint.config, vocab_size or checkpoint.vocab_size, checkpoint.heads, length=length)
+    return count(checkpoint.config, vocab_size or checkpoint.vocab_size, checkpoint.heads, length=length)
 
 
 def _of_config(preparation: Preparation, name: str, vocab_size: int | None, length: int) -> tuple[str, Description]:
@@ -52,7 +60,7 @@ def _of_config(preparation: Preparation, name: str, vocab_size: int | None, leng
         assumed = "" if alphabet else f" (vocabulary of {size:,} assumed; it is trained on the data)"
     objective = preparation.objective(name)
     heads = {"masked_lm"} if objective.pair == "none" else {"masked_lm", "pair"}
-    return name + assumed, describe(preparation.encoder, size, heads, length=length)
+    return name + assumed, count(preparation.encoder, size, heads, length=length)
 
 
 def fixed_alphabet(plugin: Domain) -> int | None:

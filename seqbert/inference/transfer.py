@@ -37,7 +37,9 @@ def import_checkpoint(
     checkpoint = hub.read_checkpoint(source)
     name = domain or "imported"
     model = Model(checkpoint.config, {name: checkpoint.vocab_size}, {name: checkpoint.heads})
+    model.initialise(seed=0)
     report = hub.load_into(model, name, checkpoint)
+    pooler_only = any(".pair.classifier." in missing for missing in report.newly_initialised)
     tokenizer = load_tokenizer(source)
     run = RunFolder(Path(output))
     run.check(overwrite, resume=False)
@@ -45,12 +47,13 @@ def import_checkpoint(
     run.tokenizer(name).parent.mkdir(parents=True)
     tokenizer.save(str(run.tokenizer(name)))
     length = checkpoint.config.max_position_embeddings
-    hub.save(model, name, run.path / "model", run.tokenizer(name), length)
+    hub.save(model, name, run.path / "model", run.tokenizer(name), length, without_classifier=pooler_only)
     write_json(
         run.path / "import.json",
         {
             "source": str(source),
             "loaded": report.loaded,
+            "newly_initialised": report.newly_initialised,
             "not_used": report.left_over,
             "ignored": report.ignored,
         },
@@ -72,10 +75,16 @@ def export(run: str | Path, output: str | Path, *, domain: str | None = None, ov
     target = Path(output)
     if target.is_dir() and any(target.iterdir()) and not overwrite:
         raise ConfigError(f'The folder "{target}" holds files already. Replace them with --overwrite.')
+    draft = target.with_name(f".{target.name}.writing")
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        for file in sorted(found.folder.iterdir()):
-            shutil.copyfile(file, target / file.name)
+        draft.mkdir(parents=True, exist_ok=True)
+        for file in found.folder.iterdir():
+            shutil.copyfile(file, draft / file.name)
+        target.mkdir(exist_ok=True)
+        for file in draft.iterdir():
+            file.replace(target / file.name)
     except OSError as error:
         raise CheckpointError(f'"{target}" cannot be written: {error.strerror or error}.') from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
     return target

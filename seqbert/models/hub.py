@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from seqbert.errors import CheckpointError, ConfigError
@@ -31,6 +30,7 @@ from seqbert.models.hub_tokenizer import (
     write_json,
 )
 from seqbert.models.model import Model, draw
+from seqbert.models.weights import save_tensors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -254,7 +254,14 @@ def load_into(model: Model, vocabulary: str, checkpoint: Checkpoint, shared: boo
     return report
 
 
-def save(model: Model, vocabulary: str, folder: str | Path, tokenizer_json: str | Path, max_length: int) -> None:
+def save(
+    model: Model,
+    vocabulary: str,
+    folder: str | Path,
+    tokenizer_json: str | Path,
+    max_length: int,
+    without_classifier: bool = False,
+) -> None:
     """Writes one vocabulary's embeddings and heads with the shared blocks, for us and for ``transformers``.
 
     The folder gets config.json, model.safetensors, tokenizer.json and tokenizer_config.json. The decoder that
@@ -267,6 +274,7 @@ def save(model: Model, vocabulary: str, folder: str | Path, tokenizer_json: str 
         folder: Made if it is not there.
         tokenizer_json: The file that the vocabulary's tokenizer is saved in.
         max_length: Longest sequence the model was trained on; tokenizers cut longer ones.
+        without_classifier: Leave the pair head's classifier out, of which only the pooler was trained.
 
     Raises:
         CheckpointError: The tokenizer cannot be read, or has ids beyond the word embeddings.
@@ -274,15 +282,17 @@ def save(model: Model, vocabulary: str, folder: str | Path, tokenizer_json: str 
     folder = Path(folder)
     tokenizer = read_tokenizer(Path(tokenizer_json))
     check_vocabulary(Path(tokenizer_json), tokenizer, model.vocabularies[vocabulary])
-    architecture = _architecture(model, vocabulary)
+    architecture = _architecture(model, vocabulary, without_classifier)
     tensors = {}
     for name, parameter in model.named_parameters():
+        if without_classifier and ".pair.classifier." in name:
+            continue
         if general := _general_name(name, vocabulary):
             theirs = _their_name(general)
             theirs = theirs.removeprefix("bert.") if architecture == "BertModel" else theirs
-            tensors[theirs] = parameter.detach().cpu().contiguous()
+            tensors[theirs] = parameter
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save_tensors(tensors, folder / "model.safetensors")
     write_json(folder / "config.json", _settings(model, vocabulary, architecture, tokenizer))
     save_tokenizer(tokenizer, folder, min(max_length, model.config.max_position_embeddings))
 
@@ -522,8 +532,10 @@ def _check_same_shape(model: Model, vocabulary: str, checkpoint: Checkpoint, sha
 # Writing
 
 
-def _architecture(model: Model, vocabulary: str) -> str:
+def _architecture(model: Model, vocabulary: str, without_classifier: bool) -> str:
     heads = model.heads_of(vocabulary)
+    if heads == {"pair"} and without_classifier:
+        return "BertModel"
     if heads == {"masked_lm", "pair"}:
         return "BertForPreTraining"
     if heads == {"pair"}:

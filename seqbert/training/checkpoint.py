@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from seqbert.errors import CheckpointError
+from seqbert.models.weights import save_tensors
 
 LAYOUT = 1
 """Version of a checkpoint's layout; another one is refused, never misread."""
@@ -57,16 +58,13 @@ def save_checkpoint(
     Raises:
         CheckpointError: if it cannot be written, such as on a full disk; what was there before stays.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     target = folder / f"step-{progress.step:08d}"
     draft = folder / f".{target.name}.writing"
     try:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
-        save_file(_contiguous(model.state_dict()), draft / "model.safetensors")
-        save_file(_optimizer_tensors(model, optimizer), draft / "optimizer.safetensors")
+        save_tensors(model.state_dict(), draft / "model.safetensors")
+        save_tensors(_optimizer_tensors(model, optimizer), draft / "optimizer.safetensors")
         (draft / "state.json").write_text(json.dumps(dataclasses.asdict(progress), indent=2) + "\n")
         files = {path.name: _checksum(path) for path in sorted(draft.iterdir())}
         manifest = {"layout": LAYOUT, "step": progress.step, "sha256": files}
@@ -76,11 +74,10 @@ def save_checkpoint(
         shutil.rmtree(target, ignore_errors=True)
         draft.rename(target)
         _flush(folder)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
-        reason = getattr(error, "strerror", None) or error
         raise CheckpointError(
-            f'The checkpoint of step {progress.step} cannot be written to "{folder}": {reason}. '
+            f'The checkpoint of step {progress.step} cannot be written to "{folder}": {error.strerror}. '
             "Checkpoints written before are intact."
         ) from error
     others = [step for step in _complete(folder) if step != progress.step]
@@ -150,20 +147,14 @@ def _complete(folder: Path) -> list[int]:
     return [int(match[1]) for path in names if (match := _NAME.fullmatch(path.name))]
 
 
-def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-
-
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's state under ``key.parameter``: ``exp_avg.encoder.blocks.0.…``."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    return _contiguous(
-        {
-            f"{key}.{names[parameter]}": torch.as_tensor(value)
-            for parameter, state in optimizer.state.items()
-            for key, value in state.items()
-        }
-    )
+    return {
+        f"{key}.{names[parameter]}": torch.as_tensor(value)
+        for parameter, state in optimizer.state.items()
+        for key, value in state.items()
+    }
 
 
 def _restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ class Console:
         if self._progress is not None:
             self._progress.console.print(message, highlight=False, markup=False, soft_wrap=True)
         else:
-            print(message, file=sys.stderr, flush=True)
+            with suppress(BrokenPipeError):  # a run goes on when nobody listens any more
+                print(message, file=sys.stderr, flush=True)
 
     def preparing(self, what: str, share: float | None) -> None:
         """What is being prepared, and how much of it is done."""

@@ -33,6 +33,9 @@ VALIDATION_SEED = 0
 """Keys the masks and pairs of validation, whatever the run's seed, so that runs can be compared."""
 
 
+NOTABLE_UNKNOWN = 0.01
+"""Share of unknown tokens above which the user is told."""
+
 EXAMPLE_TOKENS = 40
 """Tokens of the stretch that shows what a model learned."""
 
@@ -78,12 +81,20 @@ def prepare(
 ) -> dict[str, Corpus]:
     """Makes the tokenizers and corpora of a pretraining config, and nothing else.
 
+    Tokenizers and data report are written into the output folder too, unless it holds a run already.
+
     Returns:
         The corpora by domain; the data report of each is its ``report``.
     """
     settings = load_config(config, overrides)
+    folder = RunFolder(Path(settings.output))
     with Console() as console:
-        return Preparation(settings, console).corpora()
+        corpora = Preparation(settings, console).corpora()
+    if not folder.exists():
+        folder.check(overwrite=False, resume=False)
+        folder.begin(resume=False)
+        write_inputs(folder, corpora)
+    return corpora
 
 
 def pretrain(
@@ -127,6 +138,10 @@ class _Run:
             self._check_same_config()
 
     def carry_out(self) -> PretrainResult:
+        with self.folder.lock():
+            return self._carry_out()
+
+    def _carry_out(self) -> PretrainResult:
         corpora = self.preparation.corpora()
         for name, corpus in corpora.items():
             _check_corpus(corpus, self.config.domains[name])
@@ -197,12 +212,8 @@ class _Run:
         return Source(corpus, split, plan, seed, config.training.max_length, budget)
 
     def _write_inputs(self, corpora: Mapping[str, Corpus]) -> None:
-        folder = self.folder
-        folder.config.write_text(config_tree.dump(self.config), encoding="utf-8")
-        for name, corpus in corpora.items():
-            folder.tokenizer(name).parent.mkdir(parents=True, exist_ok=True)
-            folder.tokenizer(name).write_text(corpus.tokenizer_json, encoding="utf-8")
-        write_json(folder.path / "data.json", {name: corpus.report for name, corpus in corpora.items()})
+        self.folder.config.write_text(config_tree.dump(self.config), encoding="utf-8")
+        write_inputs(self.folder, corpora)
 
     def _model(self, corpora: Mapping[str, Corpus], objectives: Mapping[str, Objective]) -> Model:
         tokenizers = {name: _tokenizer(corpus) for name, corpus in corpora.items()}
@@ -308,8 +319,6 @@ class _Run:
         )
 
     def _save_model(self, model: Model) -> None:
-        from safetensors import SafetensorError
-
         names = list(self.config.domains)
 
         def fill(draft: Path) -> None:
@@ -320,9 +329,8 @@ class _Run:
 
         try:
             replace_folder(self.folder.path / "model", fill)
-        except (OSError, SafetensorError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise CheckpointError(f'The model cannot be written to "{self.folder.path}": {reason}.') from error
+        except OSError as error:
+            raise CheckpointError(f'The model cannot be written to "{self.folder.path}": {error.strerror}.') from error
 
     def _say_start(self, model: Model, corpora: Mapping[str, Corpus], sources: Mapping[str, Source]) -> None:
         parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -333,6 +341,11 @@ class _Run:
                 f"({held['tokens']:,} held out), vocabulary of {corpus.vocab_size:,}, "
                 f"about {sources[name].plan.sequences_per_step} sequences a step"
             )
+            if corpus.report["unknown_share"] > NOTABLE_UNKNOWN:
+                self._note(
+                    f"{name}: {corpus.report['unknown_share']:.1%} of the tokens are [UNK]: raise "
+                    f"domains.{name}.vocab_size, or look at what the data holds."
+                )
         self.console.say(f"{parameters:,} parameters on {self.device}, {self.config.training.steps:,} steps")
 
     def _result(
@@ -368,6 +381,14 @@ class _Run:
     def _note(self, message: str) -> None:
         self.notes.append(message)
         self.console.say(message)
+
+
+def write_inputs(folder: RunFolder, corpora: Mapping[str, Corpus]) -> None:
+    """Writes the tokenizers and the data report into a run's folder."""
+    for name, corpus in corpora.items():
+        folder.tokenizer(name).parent.mkdir(parents=True, exist_ok=True)
+        folder.tokenizer(name).write_text(corpus.tokenizer_json, encoding="utf-8")
+    write_json(folder.path / "data.json", {name: corpus.report for name, corpus in corpora.items()})
 
 
 def _example(corpus: Corpus, max_length: int) -> tuple[list[int], int]:

@@ -6,15 +6,19 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
 from seqbert.errors import CheckpointError, ConfigError
 
 CONFIG = "config.yaml"
+
+PREPARED = {"data.json", "tokenizers", ".lock"}
+"""What stands in a folder in which a run was prepared, or begun and given up before it trained."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class RunFolder:
                     f'The folder "{self.path}" already holds a run. Go on with it (--resume auto), replace it '
                     "(--overwrite), or name another one (--output)."
                 )
-        elif self.path.is_dir() and any(self.path.iterdir()):
+        elif self.path.is_dir() and {path.name for path in self.path.iterdir()} - PREPARED:
             raise ConfigError(
                 f'The folder "{self.path}" holds files, and they are not those of a run. Name another one (--output).'
             )
@@ -68,6 +72,38 @@ class RunFolder:
                 f'The folder "{self.path}" cannot be made or written to: "{nearest}" is '
                 f"{'read-only' if nearest.is_dir() else 'a file'}. Name another one (--output)."
             )
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keeps other runs out of the folder; a folder that nothing was written to is taken away again.
+
+        Raises:
+            ConfigError: if another process holds it.
+        """
+        with self._open_lock():
+            try:
+                yield
+            finally:
+                if {path.name for path in self.path.iterdir()} == {".lock"}:
+                    (self.path / ".lock").unlink()
+                    self.path.rmdir()
+
+    def _open_lock(self) -> IO[str]:
+        self.path.mkdir(parents=True, exist_ok=True)
+        file = (self.path / ".lock").open("w")
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # not a Unix
+            pass
+        except OSError as error:
+            file.close()
+            raise ConfigError(
+                f'Another process is writing a run to the folder "{self.path}". Wait for it, or name another folder '
+                "(--output)."
+            ) from error
+        return file
 
     def begin(self, resume: bool) -> None:
         """Makes the folder, and takes away what an earlier run left, unless it is resumed."""

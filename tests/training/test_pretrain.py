@@ -14,6 +14,7 @@ from seqbert.models.hub import read_checkpoint
 from seqbert.training import loop as loop_module
 from seqbert.training.evaluation import perplexity
 from seqbert.training.pretrain_config import load_config
+from seqbert.training.run_folder import RunFolder
 
 
 def weights(folder: Path) -> bytes:
@@ -287,6 +288,27 @@ def test_a_run_does_not_overwrite_what_it_begins_from(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="begins from"):
         seqbert.pretrain(settings(tmp_path, init=str(first)), overwrite=True)
     assert weights(first)
+
+
+def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path) -> None:
+    with (
+        RunFolder(tmp_path / "run").lock(),
+        pytest.raises(ConfigError, match="Another process"),
+    ):
+        seqbert.pretrain(settings(tmp_path))
+
+
+def test_a_run_follows_upon_its_preparation_in_one_folder(tmp_path: Path) -> None:
+    corpora = seqbert.prepare(settings(tmp_path))
+    report = json.loads((tmp_path / "run" / "data.json").read_text())
+    assert report["text"] == corpora["text"].report
+    assert seqbert.pretrain(settings(tmp_path)).best_step
+
+
+def test_weights_can_be_read_by_whom_the_other_files_can(tmp_path: Path) -> None:
+    folder = seqbert.pretrain(settings(tmp_path)).folder
+    modes = {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()}
+    assert len(modes) == 1
 
 
 def test_row64_a_resume_with_a_changed_batch_is_refused_with_the_difference(tmp_path: Path) -> None:
