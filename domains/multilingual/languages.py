@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from seqbert.domain import COMPRESSIONS
+from domains.compressed import without_compression
 
 UNKNOWN = "und"
 """The code for a language that is not known (ISO 639-2, BCP 47)."""
@@ -95,9 +95,7 @@ def language_of_path(path: Path) -> str | None:
     letters is the code of some language ("the", "new"): such a code counts where neither says anything
     better.
     """
-    parts = path.name.split(".")
-    while len(parts) > 1 and "." + parts[-1].lower() in COMPRESSIONS:
-        parts.pop()
+    parts = without_compression(path).name.split(".")
     stem = parts[:-1] if len(parts) > 1 else parts
     codes = [code for name in (*reversed(stem), path.parent.name) if (code := _code_of_tag(name))]
     return next((code for code in codes if len(code) == 2), codes[0] if codes else None)

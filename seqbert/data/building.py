@@ -27,6 +27,7 @@ import pyarrow as pa
 from seqbert.data.corpus import LAYOUT, Corpus
 from seqbert.data.files import InputFile, Inputs, find_inputs
 from seqbert.data.finishing import Draft, finish_corpus
+from seqbert.data.vocabulary import missing_special_tokens
 from seqbert.domain import SPECIAL_TOKENS, Document, Domain, Report
 from seqbert.errors import DataError, SeqbertError
 
@@ -182,9 +183,10 @@ class _Builder:
 
         given, extend = self.request.tokenizer, self.request.extend
         if given is not None:
-            _check_special_tokens(Tokenizer.from_str(given), self.domain.name)
-        if given is not None and extend is None:
-            return Tokenizer.from_str(given)
+            tokenizer = Tokenizer.from_str(given)
+            _check_special_tokens(tokenizer, self.domain.name)
+            if extend is None:
+                return tokenizer
         self.progress(f"{self.domain.name}: making the tokenizer", None)
         segments = (
             segment
@@ -286,8 +288,7 @@ def _counted(documents: Iterable[Document], report: Report) -> Iterator[Document
 
 
 def _check_special_tokens(tokenizer: Tokenizer, name: str) -> None:
-    missing = [token for token in SPECIAL_TOKENS if tokenizer.token_to_id(token) is None]
-    if missing:
+    if missing := missing_special_tokens(tokenizer):
         raise DataError(
             f'The tokenizer that was given for the domain "{name}" has no {", ".join(missing)}, and every vocabulary '
             f"needs {', '.join(SPECIAL_TOKENS)}. Add them to it, or leave it out so that a new one is made."

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from seqbert.domain import SPECIAL_TOKENS
 from seqbert.errors import CheckpointError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+
+def missing_special_tokens(tokenizer: Tokenizer) -> list[str]:
+    """Those of :data:`~seqbert.domain.SPECIAL_TOKENS` that a tokenizer does not have."""
+    return [token for token in SPECIAL_TOKENS if tokenizer.token_to_id(token) is None]
 
 
 def extend_vocabulary(tokenizer_json: str, more: Tokenizer) -> str:

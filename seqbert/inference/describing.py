@@ -58,8 +58,7 @@ def _of_config(preparation: Preparation, name: str, vocab_size: int | None, leng
         alphabet = fixed_alphabet(preparation.plugins[name])
         size = alphabet or PUBLISHED_VOCABULARY
         assumed = "" if alphabet else f" (vocabulary of {size:,} assumed; it is trained on the data)"
-    objective = preparation.objective(name)
-    heads = {"masked_lm"} if objective.pair == "none" else {"masked_lm", "pair"}
+    heads = preparation.objective(name).heads
     return name + assumed, count(preparation.encoder, size, heads, length=length)
 
 

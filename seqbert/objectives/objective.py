@@ -48,6 +48,11 @@ class ObjectiveConfig:
         if (self.masked_lm is None) == (self.causal_lm is None):
             raise ConfigError("masked_lm and causal_lm: one of them is to be given, and the other null.")
 
+    @property
+    def heads(self) -> set[str]:
+        """Names of the heads it needs."""
+        return {"masked_lm"} if self.pair == "none" else {"masked_lm", "pair"}
+
 
 class Objective:
     """Makes batches in numpy, in the loader's workers, and turns hidden states into loss terms.
@@ -71,11 +76,6 @@ class Objective:
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_drawer": None}
-
-    @property
-    def heads(self) -> set[str]:
-        """Names of the heads it needs."""
-        return {"masked_lm"} if self.pair is None else {"masked_lm", "pair"}
 
     @property
     def weights(self) -> dict[str, float]:

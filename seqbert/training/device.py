@@ -46,10 +46,11 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Device:
-    """A device and the precision that is used on it."""
+    """A device, the precision that is used on it, and the tokens that go through the model at once."""
 
     torch: torch.device
     bf16: bool
+    micro_tokens: int
 
     @classmethod
     def of(cls, config: RunConfig) -> Device:
@@ -59,14 +60,9 @@ class Device:
             ConfigError: if it is not there.
         """
         device = _find(config.device)
-        if config.precision == "auto":
-            return cls(device, device.type == "cuda" and torch.cuda.is_bf16_supported())
-        return cls(device, config.precision == "bf16")
-
-    @property
-    def micro_tokens(self) -> int:
-        """Tokens that go through the model at once where the user does not say."""
-        return 32768 if self.torch.type == "cuda" else 4096
+        gpu = device.type == "cuda"
+        bf16 = config.precision == "bf16" or (config.precision == "auto" and gpu and torch.cuda.is_bf16_supported())
+        return cls(device, bf16, config.micro_tokens or (32768 if gpu else 4096))
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context in which the model runs forward."""

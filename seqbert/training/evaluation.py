@@ -25,7 +25,6 @@ def evaluate(
     batches: Iterable[PackedBatch],
     device: Device,
     unigram_bits: np.ndarray,
-    micro_tokens: int,
 ) -> Metrics:
     """Metrics over all targets of the batches; sums are kept, not logits.
 
@@ -39,7 +38,7 @@ def evaluate(
     sums: dict[str, list[float]] = {}
     symbols: float | None = 0.0
     unigram = 0.0
-    for batch in (piece for whole in batches for piece in split(whole, micro_tokens)):
+    for batch in (piece for whole in batches for piece in split(whole, device.micro_tokens)):
         target = batch.targets[objective.token_term.name]
         unigram += float(unigram_bits[target.labels.numpy()].sum())
         symbols = None if symbols is None or target.symbols is None else symbols + float(target.symbols.sum())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from seqbert.data.vocabulary import missing_special_tokens
 from seqbert.domain import SPECIAL_TOKENS
 from seqbert.errors import CheckpointError, ConfigError
 from seqbert.models import hub
@@ -43,8 +44,7 @@ class Initial:
         if vocabulary not in self.checkpoints:
             return None
         tokenizer = load_tokenizer(self.checkpoints[vocabulary].folder)
-        missing = [token for token in SPECIAL_TOKENS if tokenizer.token_to_id(token) is None]
-        if missing:
+        if missing := missing_special_tokens(tokenizer):
             raise CheckpointError(
                 f'The tokenizer of "{self.source}" has no {", ".join(missing)}, and pretraining needs them: set '
                 f"domains.{vocabulary}.vocabulary to replace."

@@ -57,7 +57,6 @@ class LoopSettings:
     log_every: int
     checkpoint_every: int
     keep: int
-    micro_tokens: int
 
 
 @dataclasses.dataclass(slots=True)
@@ -142,7 +141,7 @@ class Loop:
         counts = {batch.vocabulary: _targets(batch) for batch in batches}  # of the whole global step
         sums: dict[str, dict[str, Tensor]] = defaultdict(dict)
         self.optimizer.zero_grad(set_to_none=True)
-        pieces = [piece for batch in batches for piece in split(batch, settings.micro_tokens)]
+        pieces = [piece for batch in batches for piece in split(batch, self.device.micro_tokens)]
         for number, piece in enumerate(pieces):
             torch.manual_seed(dropout_seed(settings.seed, step, number))
             loss = torch.zeros((), device=self.device.torch)

@@ -88,10 +88,11 @@ def prepare(
     """
     settings = load_config(config, overrides)
     folder = RunFolder(Path(settings.output))
+    if not folder.exists():
+        folder.check(overwrite=False, resume=False)
     with Console() as console:
         corpora = Preparation(settings, console).corpora()
     if not folder.exists():
-        folder.check(overwrite=False, resume=False)
         folder.begin(resume=False)
         write_inputs(folder, corpora)
     return corpora
@@ -204,8 +205,7 @@ class _Run:
         config = self.config
         split = corpus.split(part)
         seed = config.seed if part == TRAIN else VALIDATION_SEED
-        weights = {name: domain.weight for name, domain in config.domains.items()}
-        share = weights[corpus.domain] / sum(weights.values())
+        share = config.shares[corpus.domain]
         budget = max(config.training.max_length, int(share * config.training.tokens_per_step))
         size = objective.window_size(config.training.max_length)
         plan = Plan.of(corpus, split, size, seed)
@@ -217,7 +217,7 @@ class _Run:
 
     def _model(self, corpora: Mapping[str, Corpus], objectives: Mapping[str, Objective]) -> Model:
         tokenizers = {name: _tokenizer(corpus) for name, corpus in corpora.items()}
-        heads = {name: objective.heads for name, objective in objectives.items()}
+        heads = {name: objective.config.heads for name, objective in objectives.items()}
         replaced = {name for name, part in self.config.domains.items() if part.vocabulary == "replace"}
         model, notes = build_model(
             self.preparation.encoder, tokenizers, heads, self.config.seed, self.preparation.initial, replaced
@@ -267,8 +267,7 @@ class _Run:
             for name, corpus in corpora.items()
             if corpus.report[VALIDATION]["tokens"]
         }
-        weights = {name: part.weight for name, part in config.domains.items()}
-        shares = {name: weight / sum(weights.values()) for name, weight in weights.items()}
+        shares = config.shares
 
         def validate() -> dict[str, Metrics]:
             return {
@@ -278,7 +277,6 @@ class _Run:
                     objectives[name].validation(source, training.validation_tokens),
                     self.device,
                     source.corpus.unigram_bits,
-                    run.micro_tokens or self.device.micro_tokens,
                 )
                 for name, source in held_out.items()
             }
@@ -306,7 +304,6 @@ class _Run:
                 log_every=run.log_every,
                 checkpoint_every=run.checkpoint_every,
                 keep=run.keep,
-                micro_tokens=run.micro_tokens or self.device.micro_tokens,
             ),
             device=self.device,
             folder=self.folder.checkpoints,

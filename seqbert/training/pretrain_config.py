@@ -123,6 +123,12 @@ class PretrainConfig:
                 f"{len(self.domains)} domains with sequences of {self.training.max_length} tokens need {least}."
             )
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each domain in a step's tokens and in the loss; they sum to 1."""
+        total = sum(domain.weight for domain in self.domains.values())
+        return {name: domain.weight / total for name, domain in self.domains.items()}
+
 
 def load_config(
     source: str | Path | Mapping[str, Any] | PretrainConfig, overrides: list[str] | None = None

@@ -12,14 +12,6 @@ from seqbert.objectives.masked_lm import MaskedLMConfig, _lone_hidden
 from seqbert.objectives.sequences import Sequences
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Corpus:
-    folder = tmp_path / "files"
-    folder.mkdir()
-    write_documents(folder / "a.letters", documents=200)
-    return build(folder)
-
-
 def batches(corpus: Corpus, steps: int = 10, **masked_lm: object):  # type: ignore[no-untyped-def]
     objective, source = objective_and_source(corpus, ObjectiveConfig(MaskedLMConfig(**masked_lm)))  # type: ignore[arg-type]
     return [objective.examples(source, step) for step in range(steps)]

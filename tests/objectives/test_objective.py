@@ -1,23 +1,14 @@
 import pickle
-from pathlib import Path
 
 import pytest
 import torch
-from letters import build, objective_and_source, write_documents
+from letters import objective_and_source
 
 from seqbert.data.corpus import Corpus
 from seqbert.errors import ConfigError
 from seqbert.objectives import ObjectiveConfig
 from seqbert.objectives.causal_lm import CausalLMConfig
 from seqbert.objectives.terms import cross_entropy
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Corpus:
-    folder = tmp_path / "files"
-    folder.mkdir()
-    write_documents(folder / "a.letters", documents=300)
-    return build(folder)
 
 
 def test_a_step_fills_its_token_budget_and_never_exceeds_it(corpus: Corpus) -> None:
