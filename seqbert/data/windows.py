@@ -1,4 +1,4 @@
-"""The one place that cuts what is longer than a window, anew in each epoch."""
+"""The one place that cuts what is longer than a window: anew in each epoch, or evenly with an overlap."""
 
 from __future__ import annotations
 
@@ -78,3 +78,38 @@ class Windows:
         if block + 1 < len(self._first_document):
             last = int(self._first_document[block + 1]) + 1
         return first, before + np.cumsum(self._counts(first, last))
+
+
+def strided(length: int, size: int, stride: int) -> list[tuple[int, int]]:
+    """First and one past the last token of windows that cover ``length`` tokens, each begun ``stride`` later.
+
+    All but the first are moved back as far as it takes to be full, so that no token is seen with less context than
+    it needs to be.
+
+    >>> strided(10, 4, 3), strided(11, 4, 3), strided(3, 4, 3)
+    ([(0, 4), (3, 7), (6, 10)], [(0, 4), (3, 7), (6, 10), (7, 11)], [(0, 3)])
+    """
+    if length <= size:
+        return [(0, length)]
+    starts = [*range(0, length - size, stride), length - size]
+    return [(start, start + size) for start in starts]
+
+
+def most_context(windows: list[tuple[int, int]], length: int) -> np.ndarray:
+    """For each of ``length`` tokens the number of the window in which its nearer edge is farthest, ``[length]``.
+
+    Where windows overlap a token is judged where most can be seen on both sides, as in BERT's code for SQuAD. The
+    ends of the text are no edges: there is nothing beyond them to be seen.
+
+    >>> most_context([(0, 4), (3, 7)], 7).tolist()
+    [0, 0, 0, 0, 1, 1, 1]
+    """
+    places = np.arange(length)
+    best, chosen = np.full(length, -1), np.zeros(length, np.int64)
+    for number, (start, stop) in enumerate(windows):
+        left = places - start if start > 0 else np.full(length, length)
+        right = stop - 1 - places if stop < length else np.full(length, length)
+        context = np.minimum(left, right)
+        better = (places >= start) & (places < stop) & (context > best)
+        best[better], chosen[better] = context[better], number
+    return chosen

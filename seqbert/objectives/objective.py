@@ -20,7 +20,7 @@ from seqbert.objectives.next_sentence import NextSentence
 from seqbert.objectives.pairs import SPECIALS_IN_PAIR, PairDrawer
 from seqbert.objectives.sentence_order import SentenceOrder
 from seqbert.objectives.sequences import NO_PAIR, Sequences, single_sequences
-from seqbert.objectives.terms import Term, cross_entropy
+from seqbert.models.losses import Term, cross_entropy
 
 PAIR_OBJECTIVES: dict[str, type[NextSentence] | type[SentenceOrder]] = {
     "next_sentence": NextSentence,

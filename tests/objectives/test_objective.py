@@ -8,7 +8,7 @@ from seqbert.data.corpus import Corpus
 from seqbert.errors import ConfigError
 from seqbert.objectives import ObjectiveConfig
 from seqbert.objectives.causal_lm import CausalLMConfig
-from seqbert.objectives.terms import cross_entropy
+from seqbert.models.losses import cross_entropy
 
 
 def test_a_step_fills_its_token_budget_and_never_exceeds_it(corpus: Corpus) -> None:
