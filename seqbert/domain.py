@@ -8,6 +8,7 @@ announces under the entry-point group ``seqbert.domains``; nothing in ``seqbert`
 from __future__ import annotations
 
 import dataclasses
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Every vocabulary begins with these, in this order; raw data cannot produce them."""
+
+_WORD = re.compile(r"\S+")
 
 Augmentation: TypeAlias = Callable[[np.ndarray, np.ndarray | None, np.random.Generator], tuple[np.ndarray, np.ndarray]]
 """``(ids [tokens], units [tokens] or None, generator) -> (ids [tokens], source [tokens])``: the new ids, and for
@@ -68,13 +71,25 @@ class Encoded:
 
 @dataclasses.dataclass(slots=True)
 class Example:
-    """One labelled record: one or two sequences (or a question and its choices) in canonical text, and a label."""
+    """One labelled record: one or two sequences, or a text and its choices, or a question and its context.
+
+    Attributes:
+        id: A name within its table.
+        sequences: Canonical text; but the context of a question as it stands in the file, so that answers keep
+            their places.
+        label: None where it is not known. Else by task: a class, or several in a list; a number; a label a word;
+            the places ``(start, end)`` of the answers in the context; the number of the right choice.
+        source: Where it came from, for messages: ``file:row``.
+        metadata: What else is known, such as what records are grouped by.
+        words: The stretches of the text that its labels stand for, ``[words, 2]``; None: :meth:`Domain.words`.
+    """
 
     id: str
     sequences: tuple[str, ...]
     label: Any = None
     source: str = ""
     metadata: dict[str, str] = dataclasses.field(default_factory=dict)
+    words: np.ndarray | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -298,6 +313,13 @@ class Domain(ABC):
     def decode(self, ids: Sequence[int]) -> str:
         """Canonical text of token ids; special tokens are left out."""
         return str(self.vocabulary.decode([int(i) for i in ids], skip_special_tokens=True))
+
+    def words(self, text: str) -> np.ndarray:
+        """Start and end of each stretch of canonical text that has a label of its own in tagging, ``[words, 2]``.
+
+        What white space separates, unless a domain labels its residues, bases or notes.
+        """
+        return np.array([match.span() for match in _WORD.finditer(text)], np.int64).reshape(-1, 2)
 
     def symbols(self, text: str) -> int:
         """How many symbols a stretch of canonical text, or one token as the vocabulary spells it, stands for."""

@@ -14,13 +14,13 @@ from seqbert.data.corpus import Corpus
 from seqbert.data.packing import PackedBatch, Target
 from seqbert.data.plan import Source, Stretches
 from seqbert.errors import ConfigError
+from seqbert.models.losses import Term, cross_entropy
 from seqbert.objectives.causal_lm import CausalLM, CausalLMConfig
 from seqbert.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from seqbert.objectives.next_sentence import NextSentence
 from seqbert.objectives.pairs import SPECIALS_IN_PAIR, PairDrawer
 from seqbert.objectives.sentence_order import SentenceOrder
 from seqbert.objectives.sequences import NO_PAIR, Sequences, single_sequences
-from seqbert.models.losses import Term, cross_entropy
 
 PAIR_OBJECTIVES: dict[str, type[NextSentence] | type[SentenceOrder]] = {
     "next_sentence": NextSentence,
