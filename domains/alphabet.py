@@ -134,6 +134,16 @@ def places(sizes: np.ndarray) -> np.ndarray:
     return counted
 
 
+def each_character(text: str) -> np.ndarray:
+    """Start and end of every character, ``[characters, 2]``: the words of a text whose letters are labelled.
+
+    >>> each_character("MA").tolist()
+    [[0, 1], [1, 2]]
+    """
+    starts = np.arange(len(text), dtype=np.int64)
+    return np.stack([starts, starts + 1], axis=1)
+
+
 def _bytes_of(letters: str) -> list[int]:
     return sorted(set((letters.upper() + letters.lower()).encode("ascii")))
 

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from seqbert.errors import SeqbertError
     from seqbert.inference.describing import describe
     from seqbert.inference.fill import fill
+    from seqbert.inference.predict import evaluate, predict
     from seqbert.inference.transfer import export, import_checkpoint
     from seqbert.registry import listing as domains
+    from seqbert.training.finetune import FinetuneResult, finetune
+    from seqbert.training.finetune_config import FinetuneConfig
     from seqbert.training.pretrain import PretrainResult, prepare, pretrain
     from seqbert.training.pretrain_config import PretrainConfig
 
@@ -27,6 +30,8 @@ _PLACES = {
     "Domain": "domain",
     "Encoded": "domain",
     "Example": "domain",
+    "FinetuneConfig": "training.finetune_config",
+    "FinetuneResult": "training.finetune",
     "PretrainConfig": "training.pretrain_config",
     "PretrainResult": "training.pretrain",
     "Report": "domain",
@@ -34,10 +39,13 @@ _PLACES = {
     "SeqbertError": "errors",
     "describe": "inference.describing",
     "domains": "registry:listing",
+    "evaluate": "inference.predict",
     "export": "inference.transfer",
     "fill": "inference.fill",
+    "finetune": "training.finetune",
     "import_checkpoint": "inference.transfer",
     "load_config": "config:load",
+    "predict": "inference.predict",
     "prepare": "training.pretrain",
     "pretrain": "training.pretrain",
 }
@@ -47,6 +55,8 @@ __all__ = [
     "Domain",
     "Encoded",
     "Example",
+    "FinetuneConfig",
+    "FinetuneResult",
     "PretrainConfig",
     "PretrainResult",
     "Report",
@@ -54,10 +64,13 @@ __all__ = [
     "SeqbertError",
     "describe",
     "domains",
+    "evaluate",
     "export",
     "fill",
+    "finetune",
     "import_checkpoint",
     "load_config",
+    "predict",
     "prepare",
     "pretrain",
 ]

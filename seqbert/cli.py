@@ -155,8 +155,10 @@ def _domains(arguments: list[str]) -> int:
 # pretrain, prepare
 
 
-def _config_arguments(name: str, description: str, arguments: list[str], *flags: str) -> tuple[Any, list[str]]:
-    """The config, the flags of the command, and the overrides of config keys that remain."""
+def _config_arguments(
+    name: str, description: str, arguments: list[str], schema: str, *flags: str
+) -> tuple[Any, list[str]]:
+    """The config, the flags of the command, and the overrides that remain; ``schema`` names the config's class."""
     parser = _parser(name, description)
     parser.usage = f"seqbert {name} CONFIG [--key value ...]"
     parser.add_argument("config", metavar="CONFIG", help="a path, or the name of a shipped config such as quickstart")
@@ -166,12 +168,12 @@ def _config_arguments(name: str, description: str, arguments: list[str], *flags:
         either.add_argument("--overwrite", action="store_true", help="replace the run that the output folder holds")
     _json_flag(parser)
     if not arguments or any(argument in ("-h", "--help") for argument in arguments):
+        import seqbert
         from seqbert.config import render_help
-        from seqbert.training.pretrain_config import PretrainConfig
 
         parser.print_help()
         print("\nconfig keys, each of which --key value overrides:\n")
-        print(render_help(PretrainConfig))
+        print(render_help(getattr(seqbert, schema)))
         raise SystemExit(0 if arguments else USER_ERROR)
     if arguments[0].startswith("-"):
         parser.error("CONFIG comes first: seqbert " + name + " CONFIG [--key value ...]")
@@ -181,7 +183,7 @@ def _config_arguments(name: str, description: str, arguments: list[str], *flags:
 
 def _prepare(arguments: list[str]) -> int:
     description = "Makes the tokenizers and corpora of a config, and prints the data report."
-    options, overrides = _config_arguments("prepare", description, arguments)
+    options, overrides = _config_arguments("prepare", description, arguments, "PretrainConfig")
     from seqbert.training.pretrain import prepare
 
     corpora = prepare(options.config, overrides)
@@ -216,7 +218,7 @@ def _report_lines(report: dict[str, Any]) -> list[str]:
 
 def _pretrain(arguments: list[str]) -> int:
     description = "Trains an encoder: tokenizer, corpus and pretraining in one."
-    options, overrides = _config_arguments("pretrain", description, arguments, "resume")
+    options, overrides = _config_arguments("pretrain", description, arguments, "PretrainConfig", "resume")
     from seqbert.training.pretrain import pretrain
 
     result = pretrain(options.config, overrides, resume=options.resume, overwrite=options.overwrite)
@@ -247,8 +249,8 @@ def _print_result(result: PretrainResult) -> None:
     print(f'The run lies in {result.folder}; seqbert fill {result.folder} "... [MASK] ..." asks it more.')
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _number(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _filled_examples(result: PretrainResult) -> list[list[str]]:
@@ -262,6 +264,103 @@ def _filled_examples(result: PretrainResult) -> list[list[str]]:
         fillers = "  ".join(f"{filler.token} {filler.probability:.0%}" for filler in example.fillers)
         rows.append([name, example.shown, fillers, example.truth])
     return rows
+
+
+# finetune, evaluate, predict
+
+
+def _finetune(arguments: list[str]) -> int:
+    description = "Trains an encoder for a task, on labelled records."
+    options, overrides = _config_arguments("finetune", description, arguments, "FinetuneConfig", "resume")
+    from seqbert.training.finetune import finetune
+
+    result = finetune(options.config, overrides, resume=options.resume, overwrite=options.overwrite)
+    if options.json:
+        summary = json.loads((result.folder / "result.json").read_text(encoding="utf-8"))
+        return _print_json({"folder": str(result.folder), **summary})
+    _print_scores(result.metrics, result.metric)
+    if result.summary:
+        print(f"{len(result.seeds)} seeds; the model is that of seed {result.best_seed}:")
+        rows = [
+            [
+                part,
+                metric,
+                *(f"{row[key]:.4f}" for key in ("median", "mean", "standard_deviation")),
+                "  ".join(_number(values[part][metric], 4) for values in result.seeds.values()),
+            ]
+            for part, metrics in result.summary.items()
+            for metric, row in metrics.items()
+        ]
+        headings = dict.fromkeys(["part", "metric"], "left") | dict.fromkeys(["median", "mean", "deviation"], "right")
+        _print_table(headings | {"each": "left"}, rows)
+    print(f"The run lies in {result.folder}; seqbert predict {result.folder} --input FILE --output FILE uses it.")
+    return 0
+
+
+def _print_scores(parts: dict[str, dict[str, Any]], chosen: str) -> None:
+    rows, notes = [], []
+    for part, metrics in parts.items():
+        for name, row in metrics.items():
+            interval = f"{row['low']:.4f} to {row['high']:.4f}" if row.get("low") is not None else ""
+            mark = " *" if name == chosen else ""
+            rows.append([part, name + mark, _number(row["value"], 4), interval])
+            if "note" in row:
+                notes.append(f"{part} {name}: {row['note']}")
+    if rows:
+        print("\nMetrics with 95 % intervals over the records (* decides which weights are kept):")
+        _print_table({"part": "left", "metric": "left", "value": "right", "interval": "left"}, rows)
+    for note in notes:
+        print(note)
+
+
+def _file_options(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[Any, list[str]]:
+    """The command's own arguments, and those that say how the files are read."""
+    if any(argument in ("-h", "--help") for argument in arguments):
+        from seqbert.inference.predict import option_keys
+
+        parser.print_help()
+        print("\nwhat is different about these files, compared with those of training:\n")
+        print(option_keys())
+        raise SystemExit(0)
+    return parser.parse_known_args(arguments)
+
+
+def _evaluate(arguments: list[str]) -> int:
+    parser = _parser("evaluate", "Scores a fine-tuned run on labelled records.")
+    parser.usage = "seqbert evaluate RUN --data FILE [--key value ...]"
+    parser.add_argument("run", metavar="RUN", help="a run's folder")
+    parser.add_argument("--data", metavar="FILE", nargs="+", required=True, help="files, folders or globs, or sample")
+    parser.add_argument("--output", metavar="FOLDER", help="write metrics, predictions and pictures there")
+    _json_flag(parser)
+    options, rest = _file_options(parser, arguments)
+    from seqbert.inference.predict import evaluate
+
+    found = evaluate(options.run, options.data, options=rest, output=options.output)
+    if options.json:
+        return _print_json(found)
+    _print_scores({f"{found['records']:,} records": found["metrics"]}, found["metric"])
+    for reason, count in found["read"]["skipped"].items():
+        print(f"skipped: {reason}: {count:,}")
+    return 0
+
+
+def _predict(arguments: list[str]) -> int:
+    parser = _parser("predict", "Gives a fine-tuned run's answers for records without labels.")
+    parser.usage = "seqbert predict RUN --input FILE --output FILE [--key value ...]"
+    parser.add_argument("run", metavar="RUN", help="a run's folder")
+    parser.add_argument("--input", metavar="FILE", nargs="+", required=True, help="files, folders or globs, or sample")
+    parser.add_argument(
+        "--output", metavar="FILE", required=True, help=".tsv (as GLUE wants it), .csv, .json (SQuAD), .jsonl, .parquet"
+    )
+    _json_flag(parser)
+    options, rest = _file_options(parser, arguments)
+    from seqbert.inference.predict import predict
+
+    predictions = predict(options.run, options.input, options.output, options=rest)
+    if options.json:
+        return _print_json({"output": options.output, "records": len(predictions)})
+    print(f"{len(predictions):,} predictions in {options.output}")
+    return 0
 
 
 # fill, describe
@@ -380,6 +479,9 @@ COMMANDS = {
     "domains": Command("domains", "the domain plugins that are installed", _domains),
     "prepare": Command("prepare CONFIG", "tokenizer, corpus and data report", _prepare),
     "pretrain": Command("pretrain CONFIG [--key value ...]", "train an encoder", _pretrain),
+    "finetune": Command("finetune CONFIG [--key value ...]", "train an encoder for a task", _finetune),
+    "evaluate": Command("evaluate RUN --data FILE", "metrics on labelled records", _evaluate),
+    "predict": Command("predict RUN --input FILE --output FILE", "labels, numbers, tags, answers, choices", _predict),
     "fill": Command('fill RUN "a [MASK] sequence"', "what a model puts in masked places", _fill),
     "describe": Command("describe PRESET|CONFIG|RUN", "parameters and operations by part", _describe),
     "import": Command("import HF_FOLDER OUT", "a run from a Hugging Face checkpoint", _import),

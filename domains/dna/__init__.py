@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from domains.alphabet import Alphabet, Cleaned, places
+from domains.alphabet import Alphabet, Cleaned, each_character, places
+from domains.dna.tables import tables
 from domains.fasta import Names, looks_like_fasta, read_fasta, write_fasta
 from seqbert.domain import SPECIAL_TOKENS, Augmentation, Document, Domain, Encoded, Report, Sample
 from seqbert.errors import ConfigError, DataError, nearest
@@ -287,6 +288,10 @@ class DNA(Domain):
         letters = np.frombuffer(BASES.encode(), np.uint8)[votes.argmax(axis=1)]
         return np.where(votes.any(axis=1), letters, np.uint8(ord("N"))).tobytes().decode("ascii")
 
+    def words(self, text: str) -> np.ndarray:
+        """Every base, ``[bases, 2]``."""
+        return each_character(text)
+
     def symbols(self, text: str) -> int:
         """Bases. Of an overlapping k-mer 1: it begins one base further on, and shares the rest."""
         return 1 if self.options.tokens == "kmer" and len(text) == self.options.k else len(text)
@@ -313,6 +318,7 @@ class DNA(Domain):
         return Sample(
             about="300 stretches of 3 kb of Escherichia coli 536 (NC_008253.1, INSDC: free and unrestricted)",
             files=[Path(__file__).parent / "sample" / "escherichia_coli_536.fasta.gz"],
+            tables=tables(self),
         )
 
     # Letters

@@ -15,6 +15,7 @@ from domains.compressed import without_compression
 from domains.music import abc_notation, containers, midi, scores
 from domains.music.alphabet import KEYS, PITCHES, transposed_key, words
 from domains.music.piece import Draft, parse
+from domains.music.tables import notes, tables
 from seqbert.domain import SPECIAL_TOKENS, Augmentation, Document, Domain, Encoded, Report, Sample
 from seqbert.errors import ConfigError, DataError, SeqbertError
 
@@ -169,6 +170,10 @@ class Music(Domain):
             spans = np.array(found, np.int64).reshape(-1, 2)
         return Encoded(ids, lengths, units.astype(np.int32), spans)
 
+    def words(self, text: str) -> np.ndarray:
+        """Every note, by its ``Pitch`` word, ``[notes, 2]``."""
+        return notes(text)
+
     def symbols(self, text: str) -> int:
         """The number of notes: ``Pitch`` words."""
         return sum(word.startswith("Pitch_") for word in text.split())
@@ -214,6 +219,7 @@ class Music(Domain):
                 "distributed by permission of the transcribers"
             ),
             files=files[::3],
+            tables=tables(self),
         )
 
     def _read_book(self, path: Path, report: Report) -> Iterator[Document]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from domains.alphabet import Alphabet, Cleaned, places
+from domains.alphabet import Alphabet, Cleaned, each_character, places
 from domains.fasta import Names, looks_like_fasta, read_fasta, write_fasta
+from domains.protein.tables import tables
 from seqbert.domain import SPECIAL_TOKENS, Document, Domain, Encoded, Report, Sample
 from seqbert.errors import ConfigError, DataError, nearest
 
@@ -196,6 +197,10 @@ class Protein(Domain):
             spans = np.stack([starts, starts + 1], axis=1)
         return Encoded(ids, lengths, None, spans)
 
+    def words(self, text: str) -> np.ndarray:
+        """Every residue, ``[residues, 2]``."""
+        return each_character(text)
+
     def write(self, text: str, path: Path) -> None:
         """Writes one FASTA record, 60 residues a line."""
         write_fasta(path, "protein", text)
@@ -205,6 +210,7 @@ class Protein(Domain):
         return Sample(
             about="130 UniProt proteins of 9 families (UniProt Consortium, CC BY 4.0)",
             files=[Path(__file__).parent / "sample" / "uniprot_families.fasta.gz"],
+            tables=tables(self),
         )
 
     def _tallied(self, cleaned: Cleaned, report: Report) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ class Target:
     Attributes:
         index: Where the targets stand: places in the token stream, or numbers of sequences; rising, ``[targets]``
             int64.
-        labels: The true token ids or classes, ``[targets]`` int64.
+        labels: The true token ids or classes, ``[targets]`` int64; of other shapes and types where a task says so.
         symbols: How many symbols each target hides, ``[targets]`` float32; None where bits have no meaning.
         of_sequences: Whether ``index`` counts sequences rather than tokens.
     """
@@ -52,6 +52,8 @@ class PackedBatch:
         lengths: Lengths of the sequences, on the host, so that no kernel waits for them.
         record: Which record each sequence belongs to, ``[sequences]`` int64.
         targets: What is to be predicted, by the name of the loss term.
+        choice: Which of its record's choices each sequence holds, ``[sequences]`` int64; neighbours of one record
+            are then never parted. None where records have no choices.
     """
 
     vocabulary: str
@@ -62,6 +64,7 @@ class PackedBatch:
     lengths: tuple[int, ...]
     record: Tensor
     targets: dict[str, Target] = dataclasses.field(default_factory=dict)
+    choice: Tensor | None = None
 
     @classmethod
     def of(
@@ -103,7 +106,10 @@ class PackedBatch:
             for t in (self.ids, self.segment_ids, self.positions, self.cu_seqlens, self.record)
         )
         targets = {name: target.to(device) for name, target in self.targets.items()}
-        return PackedBatch(self.vocabulary, ids, segment_ids, positions, cu_seqlens, self.lengths, record, targets)
+        choice = None if self.choice is None else self.choice.to(device, non_blocking=True)
+        return PackedBatch(
+            self.vocabulary, ids, segment_ids, positions, cu_seqlens, self.lengths, record, targets, choice
+        )
 
 
 def pack(vocabulary: str, sequences: Sequence[np.ndarray]) -> PackedBatch:
@@ -121,19 +127,29 @@ def pack(vocabulary: str, sequences: Sequence[np.ndarray]) -> PackedBatch:
 def split(batch: PackedBatch, micro_tokens: int) -> list[PackedBatch]:
     """Cuts a batch between sequences into pieces of at most ``micro_tokens`` tokens (or of one longer sequence).
 
+    The choices of a record stay together.
+
     >>> batch = pack("text", [np.arange(3), np.arange(4), np.arange(5)])
     >>> [piece.lengths for piece in split(batch, 8)]
     [(3, 4), (5,)]
     """
     pieces, first = [], 0
-    while first < len(batch.lengths):
-        last, tokens = first + 1, batch.lengths[first]
-        while last < len(batch.lengths) and tokens + batch.lengths[last] <= micro_tokens:
-            tokens += batch.lengths[last]
-            last += 1
-        pieces.append(_piece(batch, first, last))
-        first = last
+    ends = [0, *accumulate(batch.lengths)]
+    for here, edge in pairwise(_edges(batch)):
+        if here > first and ends[edge] - ends[first] > micro_tokens:
+            pieces.append(_piece(batch, first, here))
+            first = here
+    if batch.lengths:
+        pieces.append(_piece(batch, first, len(batch.lengths)))
     return pieces
+
+
+def _edges(batch: PackedBatch) -> list[int]:
+    """The sequences before which a batch may be cut, and its end."""
+    if batch.choice is None:
+        return list(range(len(batch.lengths) + 1))
+    changes = (batch.record[1:] != batch.record[:-1]).nonzero().squeeze(1) + 1
+    return [0, *changes.tolist(), len(batch.lengths)]
 
 
 def _piece(batch: PackedBatch, first: int, last: int) -> PackedBatch:
@@ -153,4 +169,5 @@ def _piece(batch: PackedBatch, first: int, last: int) -> PackedBatch:
         batch.lengths[first:last],
         batch.record[first:last],
         targets,
+        None if batch.choice is None else batch.choice[first:last],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,15 @@ from seqbert.errors import ConfigError, nearest
 from seqbert.models.config import EncoderConfig
 from seqbert.models.encoder import ACTIVATIONS
 
-HEADS = ("masked_lm", "pair")
-"""Kinds of heads: masked (with a causal encoder, left-to-right) LM, and two classes for a pair."""
+HEADS = ("masked_lm", "pair", "classification", "tagging", "span", "choice")
+"""Kinds of heads: masked (with a causal encoder, left-to-right) LM, two classes for a pair, classes or a number for a
+sequence, classes for a token, start and end of a span, and a score for a choice."""
+
+FIXED_OUTPUTS = {"pair": 2, "span": 2, "choice": 1}
+"""Number of outputs of the kinds that leave no choice; the masked LM's is the vocabulary's size."""
+
+POOLED = ("pair", "classification", "choice")
+"""Kinds that begin with BERT's pooler over the first token."""
 
 
 def check_heads(kinds: Iterable[str]) -> None:
@@ -24,7 +31,51 @@ def check_heads(kinds: Iterable[str]) -> None:
     """
     for kind in kinds:
         if kind not in HEADS:
-            raise ConfigError(f'there is no head "{kind}"; there are {" and ".join(HEADS)}.' + nearest(kind, HEADS))
+            known = f"{', '.join(HEADS[:-1])} and {HEADS[-1]}"
+            raise ConfigError(f'there is no head "{kind}"; there are {known}.' + nearest(kind, HEADS))
+
+
+def head_outputs(kinds: Collection[str] | Mapping[str, int], vocab_size: int) -> dict[str, int]:
+    """Number of outputs of each kind of head, in a fixed order.
+
+    Args:
+        kinds: The kinds, or each with its number of outputs.
+        vocab_size: The masked LM's number of outputs.
+
+    Raises:
+        ConfigError: A kind is unknown, lacks its number of outputs, or has one that it cannot have.
+
+    >>> head_outputs({"tagging": 17, "pair": 2}, vocab_size=30522), head_outputs(["masked_lm"], vocab_size=30522)
+    ({'pair': 2, 'tagging': 17}, {'masked_lm': 30522})
+    """
+    check_heads(kinds)
+    fixed = {"masked_lm": vocab_size} | FIXED_OUTPUTS
+    asked = dict(kinds) if isinstance(kinds, Mapping) else {kind: fixed.get(kind) for kind in kinds}
+    outputs: dict[str, int] = {}
+    for kind in sorted(asked):
+        number = asked[kind]
+        if number is None:
+            raise ConfigError(f'the head "{kind}" needs a number of outputs')
+        if number != fixed.get(kind, max(1, number)):
+            raise ConfigError(f'the head "{kind}" has {fixed.get(kind, "at least 1")} outputs, and not {number}')
+        outputs[kind] = number
+    return outputs
+
+
+def build_head(kind: str, config: EncoderConfig, width: int, outputs: int, word: nn.Embedding) -> nn.Module:
+    """A head of a known kind.
+
+    Args:
+        kind: One of :data:`HEADS`.
+        config: The encoder's shape.
+        width: Of the rows that it takes: the hidden states' or the features'.
+        outputs: Number of its logits.
+        word: The word embeddings, which the masked LM decodes with.
+    """
+    if kind == "masked_lm":
+        return MaskedLMHead(config, word)
+    dropout = config.dropout if kind in ("classification", "tagging", "choice") else 0.0
+    return (PooledHead if kind in POOLED else TokenHead)(width, outputs, dropout)
 
 
 class MaskedLMHead(nn.Module):
@@ -47,24 +98,68 @@ class MaskedLMHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(word.num_embeddings))
         self._tied = (word,)  # in a tuple, where nn.Module does not register it a second time
 
+    @property
+    def outputs(self) -> int:
+        """Number of logits: the vocabulary's size."""
+        return len(self.bias)
+
     def forward(self, hidden: Tensor) -> Tensor:
         """``[targets, hidden_size]`` to ``[targets, vocab_size]``; call it on the targets' rows only."""
         (word,) = self._tied
         return F.linear(self.norm(self.activation(self.dense(hidden))), word.weight, self.bias)
 
 
-class PairHead(nn.Module):
-    """Logits of two classes for a pair: pooler and classifier of next-sentence prediction.
+class PooledHead(nn.Module):
+    """Logits of a sequence: pooler, dropout and a linear layer over its first token.
 
-    Devlin et al. 2019, section 3.1, task 2: a dense layer with tanh over [CLS], then a linear layer. In
-    published checkpoints class 0 says that the second part follows the first.
+    Devlin et al. 2019, section 3.1, task 2 and section 4.1: the pooler is a dense layer with tanh over [CLS]. With two
+    outputs and no dropout it is next-sentence prediction, where in published checkpoints class 0 says that the second
+    part follows the first; with one output it is a regression, or the score of a choice (section 4.4).
+
+    Args:
+        width: Of the rows it takes.
+        outputs: Number of logits.
+        dropout: On what the pooler gives.
     """
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, width: int, outputs: int, dropout: float) -> None:
         super().__init__()
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
-        self.classifier = nn.Linear(config.hidden_size, 2)
+        self.pooler = nn.Linear(width, width)
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(width, outputs)
+
+    @property
+    def outputs(self) -> int:
+        """Number of logits."""
+        return self.classifier.out_features
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """First tokens of the sequences, ``[sequences, hidden_size]``, to ``[sequences, 2]``."""
-        return self.classifier(torch.tanh(self.pooler(hidden)))  # type: ignore[no-any-return]
+        """First tokens of the sequences, ``[sequences, width]``, to ``[sequences, outputs]``."""
+        return self.classifier(self.dropout(torch.tanh(self.pooler(hidden))))  # type: ignore[no-any-return]
+
+
+class TokenHead(nn.Module):
+    """Logits of each token by itself: dropout and a linear layer.
+
+    With a logit a class it tags tokens (Devlin et al. 2019, section 5.3); with two logits, for start and end, it finds
+    spans (section 4.2).
+
+    Args:
+        width: Of the rows it takes.
+        outputs: Number of logits.
+        dropout: On the rows.
+    """
+
+    def __init__(self, width: int, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(width, outputs)
+
+    @property
+    def outputs(self) -> int:
+        """Number of logits."""
+        return self.classifier.out_features
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """``[targets, width]`` to ``[targets, outputs]``; call it on the rows that are asked about only."""
+        return self.classifier(self.dropout(hidden))  # type: ignore[no-any-return]

@@ -4,52 +4,93 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from typing import cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
 
+from seqbert.data.packing import PackedBatch
 from seqbert.errors import ConfigError
 from seqbert.models.config import EncoderConfig
 from seqbert.models.embeddings import by_vocabulary
-from seqbert.models.encoder import Encoder
-from seqbert.models.heads import MaskedLMHead, PairHead, check_heads
+from seqbert.models.encoder import Encoder, EncoderOutput
+from seqbert.models.heads import MaskedLMHead, PooledHead, TokenHead, build_head, head_outputs
+from seqbert.models.lstm import Features, FeaturesConfig, WeightedSum
 
 
 class Model(nn.Module):
     """The encoder and, for each vocabulary, the heads that are asked for; nothing is built that is not used.
 
-    ``model.encoder(batch)`` gives hidden states; ``model.heads[vocabulary]["masked_lm"]`` takes the targets'
-    rows of them, and ``["pair"]`` those of the sequences' first tokens.
+    ``model(batch)`` gives a row a token; ``model.heads[vocabulary][kind]`` takes the rows of its targets: of tokens for
+    "masked_lm", "tagging" and "span", of the sequences' first tokens for "pair", "classification" and "choice".
+
+    With features, the rows are built from the layers of the encoder, which is frozen and has no dropout.
 
     Args:
         config: The encoder's shape.
         vocabularies: Size of each vocabulary by name.
-        heads: For each vocabulary the kinds of heads it has; one that is left out has none.
+        heads: For each vocabulary the kinds of heads it has, or each kind with its number of outputs; a vocabulary that
+            is left out has none.
+        features: What the heads stand on, if not on the last hidden states.
 
     Raises:
-        ConfigError: A head is of no known kind, or belongs to no vocabulary.
+        ConfigError: A head is of no known kind, lacks its number of outputs, belongs to no vocabulary, or cannot stand
+            on features.
     """
 
     def __init__(
         self,
         config: EncoderConfig,
         vocabularies: Mapping[str, int],
-        heads: Mapping[str, Collection[str]] | None = None,
+        heads: Mapping[str, Collection[str] | Mapping[str, int]] | None = None,
+        features: FeaturesConfig | None = None,
     ) -> None:
         super().__init__()
         asked = dict(heads or {})
         for name in asked.keys() - vocabularies.keys():
             raise ConfigError(f'heads were asked for "{name}", which is none of the vocabularies')
-        for kinds in asked.values():
-            check_heads(kinds)
+        outputs = {name: head_outputs(asked.get(name, ()), size) for name, size in vocabularies.items()}
+        if features is not None and any("masked_lm" in kinds for kinds in outputs.values()):
+            raise ConfigError('the head "masked_lm" stands on the encoder itself, and the model has features')
         self.encoder = Encoder(config, vocabularies)
+        self.features = None if features is None else Features(features, config)
+        if self.features is not None:
+            self.encoder.requires_grad_(False).eval()
         self.heads = by_vocabulary(
             {
-                name: nn.ModuleDict({kind: self._head(kind, name) for kind in sorted(asked.get(name, ()))})
-                for name in vocabularies
+                name: nn.ModuleDict(
+                    {
+                        kind: build_head(kind, config, self.width, number, self.word_embedding(name))
+                        for kind, number in kinds.items()
+                    }
+                )
+                for name, kinds in outputs.items()
             }
         )
+
+    def forward(self, batch: PackedBatch) -> Tensor:
+        """What the heads stand on, ``[tokens, width]``: the last hidden states, or the features.
+
+        Raises:
+            DataError: A sequence is longer than the encoder can take.
+        """
+        if self.features is None:
+            return cast(Tensor, self.encoder(batch))
+        with torch.no_grad():
+            output = cast(EncoderOutput, self.encoder(batch, layers=True))
+        return cast(Tensor, self.features(output.layers, batch.lengths))
+
+    def train(self, mode: bool = True) -> Self:
+        """Switches dropout on or off; under features the encoder keeps it off (Devlin et al. 2019, section 5.3)."""
+        super().train(mode)
+        if self.features is not None:
+            self.encoder.eval()
+        return self
+
+    @property
+    def width(self) -> int:
+        """Width of the rows that the heads take."""
+        return self.config.hidden_size if self.features is None else self.features.width
 
     @property
     def config(self) -> EncoderConfig:
@@ -61,39 +102,46 @@ class Model(nn.Module):
         """Number of word embeddings of each vocabulary."""
         return {name: self.word_embedding(name).num_embeddings for name in self.encoder.embeddings.word}
 
-    def heads_of(self, vocabulary: str) -> set[str]:
-        """The kinds of heads that a vocabulary has."""
-        return set(cast(nn.ModuleDict, self.heads[vocabulary]))
+    def heads_of(self, vocabulary: str) -> dict[str, int]:
+        """The kinds of heads that a vocabulary has, and the number of outputs of each."""
+        heads = cast("Mapping[str, MaskedLMHead | PooledHead | TokenHead]", self.heads[vocabulary])
+        return {kind: head.outputs for kind, head in heads.items()}
 
     def word_embedding(self, vocabulary: str) -> nn.Embedding:
         """The word embeddings of a vocabulary; its masked LM head decodes with the same weight."""
         return cast(nn.Embedding, self.encoder.embeddings.word[vocabulary])
 
     @torch.no_grad()
-    def initialise(self, seed: int) -> None:
-        """Draws all weights anew: normal with deviation ``initializer_range``, biases 0, LayerNorm weights 1.
+    def initialise(self, seed: int, within: Collection[str] | None = None) -> None:
+        """Draws weights anew: normal with deviation ``initializer_range``, biases 0, LayerNorm weights 1.
 
-        With ``position_init`` "sinusoidal" the positions begin as those of :func:`sinusoids` instead.
+        With ``position_init`` "sinusoidal" the positions begin as those of :func:`sinusoids` instead. An LSTM's weights
+        have the deviation that PyTorch gives them, and the layers of a weighted sum begin alike.
 
         Each weight has a generator of its own, keyed by the seed and the weight's name: one more vocabulary,
         head or block leaves the others as they are, on every device.
+
+        Args:
+            seed: What the generators are keyed by.
+            within: Modules by name, such as ``encoder.blocks.3``, to draw and leave the rest; None: all.
         """
+        prefixes = None if within is None else tuple(f"{name}." for name in within)
         for prefix, module in self.named_modules():
             for name, parameter in module.named_parameters(prefix, recurse=False):
-                if name.endswith("bias"):
-                    parameter.zero_()
-                elif isinstance(module, nn.LayerNorm):
-                    parameter.fill_(1)
-                else:
-                    parameter.copy_(draw(parameter.shape, self.config.initializer_range, seed, name))
-        if self.config.position_init == "sinusoidal":
-            position = self.encoder.embeddings.position.weight
-            position.copy_(sinusoids(*position.shape) * self.config.initializer_range)
+                if prefixes is None or name.startswith(prefixes):
+                    parameter.copy_(self._drawn(module, name, parameter, seed))
 
-    def _head(self, kind: str, vocabulary: str) -> nn.Module:
-        if kind == "masked_lm":
-            return MaskedLMHead(self.config, self.word_embedding(vocabulary))
-        return PairHead(self.config)
+    def _drawn(self, module: nn.Module, name: str, parameter: Tensor, seed: int) -> Tensor:
+        if name.rpartition(".")[2].startswith("bias"):
+            return torch.zeros(parameter.shape)
+        if isinstance(module, nn.LayerNorm | WeightedSum):
+            return torch.ones(parameter.shape)
+        deviation = self.config.initializer_range
+        if module is self.encoder.embeddings.position and self.config.position_init == "sinusoidal":
+            return sinusoids(*parameter.shape) * deviation
+        if isinstance(module, nn.LSTM):
+            deviation = (3 * module.hidden_size) ** -0.5  # of numbers spread evenly up to hidden_size ** -0.5
+        return draw(parameter.shape, deviation, seed, name)
 
 
 def sinusoids(positions: int, width: int) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from seqbert.errors import ConfigError
+from seqbert.models.model import Model
 
 
 @dataclasses.dataclass
@@ -46,11 +47,12 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Device:
-    """A device, the precision that is used on it, and the tokens that go through the model at once."""
+    """A device, the precision that is used on it, the tokens that go through the model at once, and how it runs."""
 
     torch: torch.device
     bf16: bool
     micro_tokens: int
+    compile: bool = False
 
     @classmethod
     def of(cls, config: RunConfig) -> Device:
@@ -62,7 +64,14 @@ class Device:
         device = _find(config.device)
         gpu = device.type == "cuda"
         bf16 = config.precision == "bf16" or (config.precision == "auto" and gpu and torch.cuda.is_bf16_supported())
-        return cls(device, bf16, config.micro_tokens or (32768 if gpu else 4096))
+        return cls(device, bf16, config.micro_tokens or (32768 if gpu else 4096), config.compile)
+
+    def place(self, model: Model) -> Model:
+        """The model on this device, its feed-forward parts compiled if that is asked for."""
+        if self.compile:
+            for block in model.encoder.blocks:
+                block.feed_forward.compile(dynamic=True)  # type: ignore[union-attr]
+        return model.to(self.torch)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context in which the model runs forward."""

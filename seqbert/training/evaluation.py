@@ -1,4 +1,4 @@
-"""The one evaluation pass: validation during training and ``seqbert evaluate`` alike."""
+"""The evaluation passes, for objectives and for tasks: validation during training and the commands alike."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from torch import nn
 from seqbert.data.packing import PackedBatch, split
 from seqbert.models.model import Model
 from seqbert.objectives import Objective
+from seqbert.tasks import Source as TaskSource
+from seqbert.tasks import Task
 from seqbert.training.device import Device
 
 Metrics = dict[str, float | None]
@@ -44,7 +46,7 @@ def evaluate(
         symbols = None if symbols is None or target.symbols is None else symbols + float(target.symbols.sum())
         on_device = batch.to(device.torch)
         with device.autocast():
-            hidden = model.encoder(on_device)
+            hidden = model(on_device)
             heads = cast("Mapping[str, nn.Module]", model.heads[batch.vocabulary])
             terms = objective.forward(hidden, on_device, heads)
         for name, term in terms.items():
@@ -54,6 +56,36 @@ def evaluate(
                 total[place] += value
     model.train(was_training)
     return _metrics(sums, objective.token_term.name, symbols, unigram)
+
+
+@torch.no_grad()
+def task_outputs(
+    model: Model, task: Task[Any], source: TaskSource, device: Device
+) -> tuple[list[np.ndarray], float | None]:
+    """The outputs of every sequence of labelled or unlabelled records, and the mean loss over their targets.
+
+    Every record counts once, whatever the size of a batch. Outputs leave the device batch by batch.
+
+    Returns:
+        Outputs by number of the sequence, and the loss, None where labels are not known.
+    """
+    was_training = model.training
+    model.eval()
+    outputs: list[np.ndarray] = [np.zeros(0)] * len(source.inputs)
+    loss, targets = 0.0, 0
+    for chosen in source.batcher.all(device.micro_tokens):
+        batch = task.batch(source, chosen).to(device.torch)
+        with device.autocast():
+            hidden = model(batch)
+            logits = task.logits(hidden, batch, cast("Mapping[str, nn.Module]", model.heads[batch.vocabulary])).float()
+        if source.labelled:
+            count = len(batch.targets[task.term].index)
+            loss += float(task.loss(logits, batch)) if count else 0.0
+            targets += count
+        for number, rows in zip(chosen.tolist(), task.split_outputs(logits.cpu().numpy(), batch), strict=True):
+            outputs[number] = rows
+    model.train(was_training)
+    return outputs, loss / targets if targets else None
 
 
 def _metrics(sums: dict[str, list[float]], token_term: str, symbols: float | None, unigram: float) -> Metrics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from seqbert.errors import CheckpointError, ConfigError
 from seqbert.models import hub
 from seqbert.models.config import EncoderConfig, ModelConfig
 from seqbert.models.hub_tokenizer import load_tokenizer
+from seqbert.models.lstm import FeaturesConfig
 from seqbert.models.model import Model
 from seqbert.training.run_folder import RunFolder, domains_of, open_run
 
@@ -46,8 +47,8 @@ class Initial:
         tokenizer = load_tokenizer(self.checkpoints[vocabulary].folder)
         if missing := missing_special_tokens(tokenizer):
             raise CheckpointError(
-                f'The tokenizer of "{self.source}" has no {", ".join(missing)}, and pretraining needs them: set '
-                f"domains.{vocabulary}.vocabulary to replace."
+                f'The tokenizer of "{self.source}" has no {", ".join(missing)}, and training needs them: set '
+                "the domain's vocabulary to replace."
             )
         return tokenizer.to_str()
 
@@ -105,27 +106,31 @@ def encoder_config(model: ModelConfig, initial: Initial | None) -> EncoderConfig
 def build_model(
     config: EncoderConfig,
     tokenizers: Mapping[str, Tokenizer],
-    heads: Mapping[str, set[str]],
+    heads: Mapping[str, Collection[str] | Mapping[str, int]],
     seed: int,
     initial: Initial | None,
-    replaced: set[str],
+    replaced: Collection[str] = (),
+    features: FeaturesConfig | None = None,
+    fresh: Collection[str] = (),
 ) -> tuple[Model, list[str]]:
     """The model with its initial weights.
 
     Args:
         config: Its shape.
         tokenizers: The tokenizer of each vocabulary.
-        heads: The heads of each vocabulary.
+        heads: The heads of each vocabulary, with the number of outputs of those that need one.
         seed: Of what is newly initialised.
         initial: Where weights come from, if from anywhere.
         replaced: Vocabularies whose words are new though ``initial`` has embeddings for them.
+        features: What the heads stand on, if not on the encoder's output.
+        fresh: Kinds of heads whose last layer is new though ``initial`` may have one.
 
     Returns:
         The model, and a line for each thing the user should know about how it was put together.
     """
     sizes = {name: tokenizer.get_vocab_size() for name, tokenizer in tokenizers.items()}
     if initial is None:
-        model = Model(config, sizes, heads)
+        model = Model(config, sizes, heads, features)
         model.initialise(seed)
         return model, []
     known = {
@@ -133,13 +138,15 @@ def build_model(
         for name, checkpoint in initial.checkpoints.items()
         if name in sizes
     }
-    for name in replaced & known.keys():
+    for name in known.keys() & set(replaced):
         known[name] = _with_new_words(known[name], tokenizers[name], config, seed)
-    model = Model(config, {name: known[name].vocab_size if name in known else sizes[name] for name in sizes}, heads)
+    model = Model(
+        config, {name: known[name].vocab_size if name in known else sizes[name] for name in sizes}, heads, features
+    )
     model.initialise(seed)
     notes = [f"The encoder's shape is that of {initial.source}; model.preset is not read."]
     for number, (name, checkpoint) in enumerate(known.items()):
-        report = hub.load_into(model, name, checkpoint, shared=number == 0)
+        report = hub.load_into(model, name, checkpoint, shared=number == 0, fresh=fresh)
         notes += _notes(name, report)
         if sizes[name] > checkpoint.vocab_size:
             hub.resize(model, name, sizes[name], seed)

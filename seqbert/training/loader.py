@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.data import DataLoader, Dataset
 
 from seqbert.data.packing import PackedBatch
-from seqbert.data.plan import Source
-from seqbert.objectives import Objective
+
+
+class Batches(Protocol):
+    """Makes the global batch of one vocabulary: an objective or a task."""
+
+    def examples(self, source: Any, step: int) -> PackedBatch:
+        """The batch of a step, from what the source holds."""
+        ...
 
 
 class StepBatches(Dataset[list[PackedBatch]]):
     """The global batch of each step: one for each vocabulary, always in the same order."""
 
-    def __init__(self, parts: Sequence[tuple[Objective, Source]]) -> None:
+    def __init__(self, parts: Sequence[tuple[Batches, Any]]) -> None:
         self._parts = parts
 
     def __getitem__(self, step: int) -> list[PackedBatch]:
-        return [objective.examples(source, step) for objective, source in self._parts]
+        return [maker.examples(source, step) for maker, source in self._parts]
 
 
-def load_steps(parts: Sequence[tuple[Objective, Source]], steps: range, workers: int) -> Iterator[list[PackedBatch]]:
+def load_steps(parts: Sequence[tuple[Batches, Any]], steps: range, workers: int) -> Iterator[list[PackedBatch]]:
     """The batches of the steps, in order; the same ones for any number of workers."""
     loader: DataLoader[Any] = DataLoader(
         StepBatches(parts),

@@ -47,7 +47,12 @@ class Learnable(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class LoopSettings:
-    """The numbers that a loop runs by; see the config for what each means."""
+    """The numbers that a loop runs by; see the config for what each means.
+
+    Attributes:
+        evaluate_first: Whether to validate before the first step.
+        patience: Validations without a better score after which training ends early; None: never.
+    """
 
     seed: int
     steps: int
@@ -57,6 +62,8 @@ class LoopSettings:
     log_every: int
     checkpoint_every: int
     keep: int
+    evaluate_first: bool = True
+    patience: int | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -105,9 +112,9 @@ class Loop:
             TrainingError: if a loss is not finite.
         """
         settings, progress = self.settings, self.progress
-        if progress.step == 0:
+        if progress.step == 0 and settings.evaluate_first:
             progress.first = self._evaluate()
-        if progress.step >= settings.steps:
+        if progress.step >= settings.steps or self._has_stalled():
             return self.validate()
         metrics = progress.first
         meter = _Meter()
@@ -126,9 +133,15 @@ class Loop:
             if self._is_due(progress.step, settings.evaluate_every):
                 self._check_finite(meter)
                 metrics = self._evaluate()
-            if self._is_due(progress.step, settings.checkpoint_every):
+            stalled = self._has_stalled()
+            if stalled or self._is_due(progress.step, settings.checkpoint_every):
                 self._check_finite(meter)
                 save_checkpoint(self.folder, self.model, self.optimizer, progress, settings.keep)
+            if stalled:
+                self.console.say(
+                    f"No better score since step {progress.best_step}: training ends early, after step {progress.step}."
+                )
+                break
         self.console.close()
         return metrics
 
@@ -137,7 +150,7 @@ class Loop:
         settings = self.settings
         rate = settings.learning_rate * self.schedule(step, settings.steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("lr_scale", 1.0)
         counts = {batch.vocabulary: _targets(batch) for batch in batches}  # of the whole global step
         sums: dict[str, dict[str, Tensor]] = defaultdict(dict)
         self.optimizer.zero_grad(set_to_none=True)
@@ -162,7 +175,7 @@ class Loop:
 
     def _terms(self, batch: PackedBatch) -> Mapping[str, Term]:
         with self.device.autocast():
-            hidden = cast(Tensor, self.model.encoder(batch))
+            hidden = cast(Tensor, self.model(batch))
             heads = cast("Mapping[str, nn.Module]", self.model.heads[batch.vocabulary])
             return self.learnables[batch.vocabulary].forward(hidden, batch, heads)
 
@@ -214,6 +227,13 @@ class Loop:
             f"{what}, so the run stops here; {resume}. Try a lower training.learning_rate, a longer "
             "training.schedule.warmup, a lower training.clip_norm, or run.precision fp32."
         )
+
+    def _has_stalled(self) -> bool:
+        """Whether the last validations, as many as the patience says, brought no better score."""
+        settings, progress = self.settings, self.progress
+        if settings.patience is None or progress.best_step is None:
+            return False
+        return progress.step - progress.best_step >= settings.patience * settings.evaluate_every
 
     def _is_due(self, step: int, every: int) -> bool:
         return step % every == 0 or step == self.settings.steps

@@ -77,7 +77,7 @@ class Preparation:
     def _given_tokenizer(self, name: str) -> str | None:
         part = self.config.domains[name]
         if part.tokenizer is not None:
-            given = _read_tokenizer(Path(part.tokenizer), name)
+            given = read_tokenizer(Path(part.tokenizer), f"domains.{name}.tokenizer")
             self._check_keeps(name, given)
             return given
         if self.initial is None or part.vocabulary == "replace":
@@ -107,11 +107,16 @@ def corpus_cache(configured: str | None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "seqbert" / "corpora"
 
 
-def _read_tokenizer(path: Path, name: str) -> str:
+def read_tokenizer(path: Path, key: str) -> str:
+    """The tokenizer that a config names, as JSON: a tokenizer.json, or the folder that holds it.
+
+    Raises:
+        ConfigError: It is none; the message names ``key``.
+    """
     from tokenizers import Tokenizer
 
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
         return str(Tokenizer.from_file(str(file)).to_str())
     except Exception as error:  # the library raises plain Exception
-        raise ConfigError(f'domains.{name}.tokenizer: "{file}" is no tokenizer: {error}.') from error
+        raise ConfigError(f'{key}: "{file}" is no tokenizer: {error}.') from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from seqbert import config as config_tree
 from seqbert.data.corpus import TRAIN, VALIDATION, Corpus
 from seqbert.data.plan import Plan, Source
-from seqbert.errors import CheckpointError, ConfigError, DataError
+from seqbert.errors import CheckpointError, DataError
 from seqbert.models import hub
 from seqbert.models.model import Model
 from seqbert.objectives import Objective
@@ -24,6 +24,7 @@ from seqbert.training.loop import Loop, LoopSettings
 from seqbert.training.optimizers import build_optimizer
 from seqbert.training.preparation import Preparation
 from seqbert.training.pretrain_config import DomainConfig, PretrainConfig, load_config
+from seqbert.training.resuming import check_places, check_same_config, restore
 from seqbert.training.run_folder import RunFolder, replace_folder, write_json
 
 if TYPE_CHECKING:
@@ -134,9 +135,9 @@ class _Run:
         self.preparation = Preparation(config, console)
         self.folder = RunFolder(Path(config.output))
         self.folder.check(overwrite, resume is not None)
-        self._check_places()
+        check_places(self.folder, config.init, resume)
         if resume is not None and self.folder.exists():
-            self._check_same_config()
+            check_same_config(self.folder, config)
 
     def carry_out(self) -> PretrainResult:
         with self.folder.lock():
@@ -153,7 +154,8 @@ class _Run:
         model = self._model(corpora, objectives)
         training = self.config.training
         optimizer = build_optimizer(training.optimizer, model.named_parameters(), training.learning_rate)
-        progress = self._restore(model, optimizer, corpora)
+        data = {name: corpus.fingerprint for name, corpus in corpora.items()}
+        progress = restore(self.folder, self.resume, model, optimizer, data, self._note)
         self.folder.begin(resume=self.resume is not None)
         self._write_inputs(corpora)
         log = MetricsLog(self.folder.path, progress.step)
@@ -166,31 +168,6 @@ class _Run:
         finally:
             log.close()
         return self._result(corpora, progress, after)
-
-    def _check_places(self) -> None:
-        init, resume, folder = self.config.init, self.resume, self.folder.path.resolve()
-        if resume is None and init is not None and Path(init).resolve().is_relative_to(folder):
-            raise ConfigError(
-                f'The run would replace what it begins from: init ("{init}") lies in its output folder '
-                f'("{self.folder.path}"). Name another one (--output).'
-            )
-        if resume not in (None, "auto") and not Path(str(resume)).resolve().is_relative_to(folder):
-            raise ConfigError(
-                f'The checkpoint "{resume}" (--resume) is of another run than "{self.folder.path}" (output). To begin '
-                "a new run from the weights of another one, set init."
-            )
-
-    def _check_same_config(self) -> None:
-        old = config_tree.load(PretrainConfig, self.folder.config)
-        changes = [
-            change for change in config_tree.difference(old, self.config) if not change.startswith(("run.", "output:"))
-        ]
-        if changes:
-            raise ConfigError(
-                f'The run in "{self.folder.path}" was begun with another config, so going on would not give what '
-                f"either config describes: {'; '.join(changes)}. Use the config of the run "
-                f"({self.folder.config}), or begin a new one with init: {self.folder.path}."
-            )
 
     def _objective(self, name: str, corpus: Corpus) -> Objective:
         config, asked = self.preparation.objective(name), self.config.domains[name].objective or self.config.objective
@@ -224,33 +201,7 @@ class _Run:
         )
         for note in notes:
             self._note(note)
-        if self.config.run.compile:
-            for block in model.encoder.blocks:
-                block.feed_forward.compile(dynamic=True)  # type: ignore[union-attr]
-        return model.to(self.device.torch)
-
-    def _restore(self, model: Model, optimizer: Any, corpora: Mapping[str, Corpus]) -> checkpoint.Progress:
-        data = {name: corpus.fingerprint for name, corpus in corpora.items()}
-        if self.resume is None:
-            return checkpoint.Progress(data=data)
-        if self.resume == "auto":
-            path = checkpoint.newest_checkpoint(self.folder.checkpoints, self._note)
-        else:
-            path = Path(self.resume)
-            if not path.is_dir():
-                raise CheckpointError(f'There is no checkpoint at "{path}" (--resume).')
-        if path is None:
-            self._note("There is no checkpoint yet: the run starts at step 0.")
-            return checkpoint.Progress(data=data)
-        progress = checkpoint.load_checkpoint(path, model, optimizer)
-        changed = [name for name, fingerprint in data.items() if progress.data.get(name) != fingerprint]
-        if changed:
-            raise ConfigError(
-                f'The data of {", ".join(changed)} is not what the run in "{self.folder.path}" was begun with, so '
-                "going on would give neither run. Bring the old files back, or begin a new run with init."
-            )
-        self._note(f"Going on after step {progress.step}, from {path}.")
-        return progress
+        return self.device.place(model)
 
     def _loop(
         self,

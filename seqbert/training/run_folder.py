@@ -45,6 +45,16 @@ class RunFolder:
         """The Hugging Face folder of a domain's model: ``model``, or ``model/DOMAIN`` where there are several."""
         return self.path / "model" if domains == 1 else self.path / "model" / domain
 
+    @property
+    def task(self) -> Path:
+        """What a fine-tuned run knows of its task: labels, thresholds."""
+        return self.path / "task.json"
+
+    @property
+    def evaluation(self) -> Path:
+        """Metrics, predictions and pictures."""
+        return self.path / "evaluation"
+
     def exists(self) -> bool:
         """Whether it holds a run."""
         return self.config.is_file()
@@ -169,6 +179,8 @@ def domains_of(path: str | Path) -> dict[str, Mapping[str, Any] | None]:
         raise CheckpointError(f'There is no run in "{path}": it has no {CONFIG}.{hint}')
     tree = yaml.safe_load(run.config.read_text(encoding="utf-8"))
     try:
+        if "task" in tree:
+            return {tree["domain"]["name"]: tree["domain"]["options"]}
         return {name: section["options"] for name, section in tree["domains"].items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f'"{run.config}" is not the config of a run: it has no domains.') from error

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from seqbert.errors import CheckpointError
 from seqbert.models import hub
+from seqbert.models.lstm import FeaturesConfig
 from seqbert.models.model import Model
 
 BOTH = ("masked_lm", "pair")
@@ -48,7 +49,7 @@ def weights(model: Model) -> dict[str, torch.Tensor]:
 def test_what_is_saved_comes_back_bit_for_bit(model, folder) -> None:
     checkpoint = hub.read_checkpoint(folder)
     assert checkpoint.config == model.config
-    assert (checkpoint.architecture, checkpoint.heads) == ("BertForPreTraining", set(BOTH))
+    assert (checkpoint.architecture, checkpoint.heads) == ("BertForPreTraining", {"masked_lm": 31, "pair": 2})
     again = Model(checkpoint.config, {"other name": checkpoint.vocab_size}, {"other name": BOTH})
     report = hub.load_into(again, "other name", checkpoint)
     assert (report.newly_initialised, report.left_over, report.ignored) == ([], [], [])
@@ -98,7 +99,7 @@ def test_an_untied_decoder_is_left_over_with_its_head_and_a_note(folder) -> None
 
     edit_weights(folder, untie)
     checkpoint = hub.read_checkpoint(folder)
-    assert checkpoint.heads == {"pair"}
+    assert checkpoint.heads == {"pair": 2}
     assert len(checkpoint.left_over) == 6
     assert "not tied" in checkpoint.ignored[0]
 
@@ -167,7 +168,7 @@ def test_each_vocabulary_of_a_joint_model_is_saved_as_a_checkpoint_of_its_own(
     joint.initialise(0)
     hub.save(joint, "digits", tmp_path / "digits", tokenizer_json, max_length=12)
     checkpoint = hub.read_checkpoint(tmp_path / "digits")
-    assert (checkpoint.vocab_size, checkpoint.heads) == (vocab_size + 1, set())
+    assert (checkpoint.vocab_size, checkpoint.heads) == (vocab_size + 1, {})
     expected = joint.word_embedding("digits").weight
     assert torch.equal(checkpoint.tensors["encoder.embeddings.word.*.weight"], expected)
 
@@ -261,7 +262,7 @@ def test_row101_config_json_is_data_and_nothing_in_it_is_imported_or_fetched(fol
         ({"is_decoder": "yes"}, "causal is 'yes'"),
         (
             {"num_hidden_layers": 3},
-            r"lacks 16 of the encoder's weights, beginning with bert\.encoder\.layer\.2",
+            r"lacks 16 weights of the encoder, beginning with bert\.encoder\.layer\.2",
         ),
         ({"num_hidden_layers": 1}, r"there is a weight bert\.encoder\.layer\.1\..*num_hidden_layers 1"),
         (
@@ -276,11 +277,12 @@ def test_a_config_that_cannot_be_served_is_refused_by_name(folder, changes, mess
         hub.read_checkpoint(folder)
 
 
-def test_two_dropouts_become_one_with_a_note(folder) -> None:
-    edit_config(folder, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1)
+def test_several_dropouts_become_one_with_a_note(folder) -> None:
+    edit_config(folder, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1, classifier_dropout=0.3)
     checkpoint = hub.read_checkpoint(folder)
     assert checkpoint.config.dropout == 0.2
     assert "attention_probs_dropout_prob 0.1" in checkpoint.ignored[0]
+    assert "classifier_dropout 0.3" in checkpoint.ignored[1]
 
 
 def test_a_config_without_sizes_is_no_encoder(folder) -> None:
@@ -405,3 +407,187 @@ def test_a_vocab_txt_that_is_none_is_named(tmp_path, content: bytes) -> None:
     (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"vocab\.txt"):
         hub.load_tokenizer(tmp_path)
+
+
+# Heads for tasks
+
+
+def task_folder(small, tokenizer_json, folder: Path, heads: dict[str, int], features=None, **options) -> Model:
+    model = Model(small, {"letters": 31}, {"letters": heads}, features)
+    model.initialise(5)
+    hub.save(model, "letters", folder, tokenizer_json, max_length=12, **options)
+    return model
+
+
+@pytest.mark.parametrize("heads", [{"classification": 3}, {"tagging": 4}, {"span": 2}, {"choice": 1}])
+@pytest.mark.parametrize("features", [None, FeaturesConfig("weighted_sum", 8, 1), FeaturesConfig("last", 8, 0)])
+def test_a_fine_tuned_model_comes_back_bit_for_bit(small, tokenizer_json, tmp_path, heads, features) -> None:
+    model = task_folder(small, tokenizer_json, tmp_path, heads, features)
+    checkpoint = hub.read_checkpoint(tmp_path)
+    assert (checkpoint.heads, checkpoint.features) == (heads, features)
+    again = Model(checkpoint.config, {"other": 31}, {"other": checkpoint.heads}, checkpoint.features)
+    report = hub.load_into(again, "other", checkpoint)
+    assert (report.newly_initialised, report.left_over, report.ignored) == ([], [], [])
+    for before, after in zip(weights(model).values(), weights(again).values(), strict=True):
+        assert torch.equal(before, after)
+
+
+def test_saving_without_features_takes_those_of_an_earlier_model_away(small, tokenizer_json, tmp_path) -> None:
+    task_folder(small, tokenizer_json, tmp_path, {"tagging": 4}, FeaturesConfig("last", 8, 1))
+    assert (tmp_path / "head.safetensors").is_file()
+    task_folder(small, tokenizer_json, tmp_path, {"tagging": 4})
+    assert hub.read_checkpoint(tmp_path).features is None
+    assert not (tmp_path / "head.safetensors").exists()
+
+
+@pytest.mark.parametrize("source", [{"masked_lm": 31, "pair": 2}, {"classification": 7}, {"choice": 1}])
+@pytest.mark.parametrize("target", [{"classification": 3}, {"choice": 1}])
+def test_a_fresh_head_keeps_its_classifier_and_takes_the_pooler(
+    small, tokenizer_json, tmp_path, source, target
+) -> None:
+    old = task_folder(small, tokenizer_json, tmp_path, source)
+    (kind,) = target
+    model = Model(small, {"letters": 31}, {"letters": target})
+    model.initialise(6)
+    classifier = model.heads["letters"][kind].classifier.weight.detach().clone()
+    report = hub.load_into(model, "letters", hub.read_checkpoint(tmp_path), fresh={kind})
+    pooled = next(head for head in old.heads["letters"].values() if hasattr(head, "pooler"))
+    assert torch.equal(model.heads["letters"][kind].pooler.weight, pooled.pooler.weight)
+    assert torch.equal(model.heads["letters"][kind].classifier.weight, classifier)
+    assert set(report.newly_initialised) == {f"heads.letters.{kind}.classifier.{name}" for name in ("weight", "bias")}
+    assert any(name.endswith(("classifier.weight", "seq_relationship.weight")) for name in report.left_over)
+    assert not any("pooler" in name for name in report.left_over)
+
+
+def test_the_head_of_another_task_is_left_over_by_name(small, tokenizer_json, tmp_path) -> None:
+    task_folder(small, tokenizer_json, tmp_path, {"span": 2})
+    model = Model(small, {"letters": 31}, {"letters": {"tagging": 5}})
+    report = hub.load_into(model, "letters", hub.read_checkpoint(tmp_path))
+    assert set(report.left_over) == {"qa_outputs.weight", "qa_outputs.bias"}
+    assert set(report.newly_initialised) == {f"heads.letters.tagging.classifier.{name}" for name in ("weight", "bias")}
+
+
+def test_features_and_their_heads_are_taken_only_by_the_same_features(small, tokenizer_json, tmp_path) -> None:
+    features = FeaturesConfig("last", 16, 0)  # as wide as the hidden states
+    task_folder(small, tokenizer_json, tmp_path, {"classification": 3}, features)
+    checkpoint = hub.read_checkpoint(tmp_path)
+    plain = Model(small, {"letters": 31}, {"letters": {"classification": 3}})
+    report = hub.load_into(plain, "letters", checkpoint)
+    assert all(name.startswith("heads.letters.classification.") for name in report.newly_initialised)
+    assert len(report.newly_initialised) == len(report.left_over) == 4
+    same = Model(small, {"letters": 31}, {"letters": {"classification": 3}}, features)
+    assert hub.load_into(same, "letters", checkpoint).newly_initialised == []
+    report = hub.load_into(same, "letters", checkpoint, fresh={"classification"})
+    assert len(report.newly_initialised) == len(report.left_over) == 4
+
+
+def test_a_head_of_other_labels_is_refused_and_nothing_is_loaded(small, tokenizer_json, tmp_path) -> None:
+    task_folder(small, tokenizer_json, tmp_path, {"tagging": 4})
+    model = Model(small, {"letters": 31}, {"letters": {"tagging": 5}})
+    before = weights(model)
+    with pytest.raises(CheckpointError, match="head for tagging has 5 outputs, but that of the checkpoint .* has 4"):
+        hub.load_into(model, "letters", hub.read_checkpoint(tmp_path))
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(model).items())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"0": "a", "1": "b"},
+        {"0": "a", "1": "b", "3": "c"},
+        {"0": "a", "1": "b", "2": ["c"]},
+        {"0": "a", "1": "b", "2": "c", "3": "d"},
+        ["a", "b", "c"],
+        "abc",
+    ],
+)
+def test_labels_that_do_not_name_each_class_are_passed_over_with_a_note(small, tokenizer_json, tmp_path, names) -> None:
+    task_folder(small, tokenizer_json, tmp_path, {"classification": 3}, labels=("x", "y", "z"))
+    assert hub.read_checkpoint(tmp_path).labels == ("x", "y", "z")
+    edit_config(tmp_path, id2label=names, problem_type=["planted"])
+    checkpoint = hub.read_checkpoint(tmp_path)
+    assert (checkpoint.labels, checkpoint.problem_type) == ((), None)
+    assert checkpoint.ignored == ["config.json: id2label, which does not name each of the 3 classes"]
+
+
+def test_labels_of_a_pretraining_checkpoint_are_not_taken_for_classes(folder) -> None:
+    edit_config(folder, id2label={"0": "LABEL_0", "1": "LABEL_1"})
+    checkpoint = hub.read_checkpoint(folder)
+    assert (checkpoint.labels, checkpoint.ignored) == ((), [])
+
+
+def test_labels_must_be_as_many_as_outputs(small, tokenizer_json, tmp_path) -> None:
+    with pytest.raises(ValueError, match="2 labels were given for 3 outputs"):
+        task_folder(small, tokenizer_json, tmp_path, {"tagging": 3}, labels=("x", "y"))
+
+
+def test_a_task_architecture_without_its_classifier_still_gives_its_pooler(small, tokenizer_json, tmp_path) -> None:
+    task_folder(small, tokenizer_json, tmp_path, {"classification": 3})
+
+    def without_classifier(tensors):
+        return {name: tensor for name, tensor in tensors.items() if not name.startswith("classifier.")}
+
+    edit_weights(tmp_path, without_classifier)
+    assert hub.read_checkpoint(tmp_path).heads == {"pair": 2}
+    model = Model(small, {"letters": 31}, {"letters": {"classification": 3}})
+    report = hub.load_into(model, "letters", hub.read_checkpoint(tmp_path))
+    assert set(report.newly_initialised) == {
+        f"heads.letters.classification.classifier.{name}" for name in ("weight", "bias")
+    }
+
+
+@pytest.mark.parametrize(
+    ("heads", "name", "shape", "message"),
+    [
+        ({"span": 2}, "qa_outputs.weight", (3, 32), r"qa_outputs\.weight has the shape \[3, 32\].*must be \[2, 32\]"),
+        ({"tagging": 4}, "classifier.bias", (3,), r"classifier\.bias has the shape \[3\].*must be \[4\]"),
+        ({"tagging": 4}, "classifier.weight", (4, 31), r"the shape \[4, 31\].*must be \[4, 32\]"),
+        ({"tagging": 4}, "classifier.weight", (0, 32), r"classifier\.\w+ has the shape"),
+        ({"tagging": 4}, "classifier.weight", (), r"classifier\.\w+ has the shape"),
+    ],
+)
+def test_a_head_of_the_wrong_shape_is_named(small, tokenizer_json, tmp_path, heads, name, shape, message) -> None:
+    task_folder(small, tokenizer_json, tmp_path, heads)
+    edit_weights(tmp_path, lambda tensors: tensors | {name: torch.ones(shape)})
+    with pytest.raises(CheckpointError, match=message):
+        hub.read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe", b"[1, 2]", b'{"layers": "first"}', b'{"lstm_layers": -1}'])
+@pytest.mark.parametrize("name", ["features.json", "head.safetensors"])
+def test_damaged_features_are_named(small, tokenizer_json, tmp_path, name: str, content: bytes) -> None:
+    task_folder(small, tokenizer_json, tmp_path, {"span": 2}, FeaturesConfig("last", 8, 1))
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=name):
+        hub.read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda tensors: {}, r"lacks 8 weights of the features, beginning with features\.lstm"),
+        (lambda tensors: tensors | {"encoder.planted.weight": torch.ones(1)}, r"encoder\.planted\.weight"),
+        (lambda tensors: tensors | {"heads.*.masked_lm.bias": torch.ones(31)}, "masked_lm"),
+        (lambda tensors: tensors | {"features.planted": torch.ones(1)}, r"features\.planted"),
+        (lambda tensors: tensors | {"heads.*.tagging.planted": torch.ones(1)}, r"heads\.\*\.tagging\.planted"),
+        (lambda tensors: tensors | {"heads.*.span.classifier.bias": torch.ones(2).int()}, r"torch\.int32"),
+    ],
+)
+def test_a_head_file_that_does_not_fit_is_named(small, tokenizer_json, tmp_path, edit, message) -> None:
+    task_folder(small, tokenizer_json, tmp_path, {"span": 2}, FeaturesConfig("last", 8, 1))
+    path = tmp_path / "head.safetensors"
+    save_file(edit(load_file(path)), path)
+    with pytest.raises(CheckpointError, match=message):
+        hub.read_checkpoint(tmp_path)
+
+
+def test_a_head_file_that_is_missing_is_named(small, tokenizer_json, tmp_path) -> None:
+    task_folder(small, tokenizer_json, tmp_path, {"span": 2}, FeaturesConfig("last", 8, 1))
+    (tmp_path / "head.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"features\.json names head\.safetensors, which is not there"):
+        hub.read_checkpoint(tmp_path)
+
+
+def test_heads_that_transformers_cannot_hold_together_are_not_saved(small, tokenizer_json, tmp_path) -> None:
+    with pytest.raises(ValueError, match="no architecture with the heads span, tagging"):
+        task_folder(small, tokenizer_json, tmp_path, {"span": 2, "tagging": 4})

@@ -13,17 +13,35 @@ import torch.nn.functional as F
 
 from seqbert.data.packing import pack
 from seqbert.models import hub
+from seqbert.models.adaptation import LORA_TARGETS, LoRAConfig, add_lora
+from seqbert.models.lstm import FeaturesConfig
 from seqbert.models.model import Model
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 HEADS = {
-    "BertForPreTraining": {"masked_lm", "pair"},
-    "BertForMaskedLM": {"masked_lm"},
-    "BertForNextSentencePrediction": {"pair"},
-    "BertLMHeadModel": {"masked_lm"},
+    "BertForPreTraining": {"masked_lm": 31, "pair": 2},
+    "BertForMaskedLM": {"masked_lm": 31},
+    "BertForNextSentencePrediction": {"pair": 2},
+    "BertLMHeadModel": {"masked_lm": 31},
+    "BertForSequenceClassification": {"classification": 3},
+    "BertForTokenClassification": {"tagging": 5},
+    "BertForQuestionAnswering": {"span": 2},
+    "BertForMultipleChoice": {"choice": 1},
 }
 ARCHITECTURES = sorted(HEADS)
+
+AUTO_CLASSES = {
+    "BertForSequenceClassification": "AutoModelForSequenceClassification",
+    "BertForTokenClassification": "AutoModelForTokenClassification",
+    "BertForQuestionAnswering": "AutoModelForQuestionAnswering",
+    "BertForMultipleChoice": "AutoModelForMultipleChoice",
+}
+
+CHOICES = 2
+
+LENGTHS = (1, 2, 7, 7, 7, 12)
+"""An even number of sequences, so that they are the choices of some questions too."""
 
 
 def theirs(architecture: str, vocab_size: int, **changes):
@@ -38,6 +56,7 @@ def theirs(architecture: str, vocab_size: int, **changes):
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         attn_implementation="eager",
+        num_labels=next(iter(HEADS[architecture].values())),
         **{"is_decoder": architecture == "BertLMHeadModel"} | changes,
     )
     model = getattr(transformers, architecture)(config).eval()
@@ -55,23 +74,33 @@ def ours(folder: Path) -> tuple[Model, hub.LoadReport]:
 
 
 def our_logits(model: Model, batch) -> dict[str, torch.Tensor]:
-    hidden = model.encoder(batch)
-    rows = {"masked_lm": hidden, "pair": hidden[batch.cu_seqlens[:-1].long()]}
-    return {kind: head(rows[kind]) for kind, head in model.heads["letters"].items()}
+    hidden = model(batch)
+    first = hidden[batch.cu_seqlens[:-1].long()]
+    of_sequences = ("pair", "classification", "choice")
+    return {kind: head(first if kind in of_sequences else hidden) for kind, head in model.heads["letters"].items()}
 
 
 def their_logits(model, architecture: str, inputs) -> dict[str, torch.Tensor]:
+    if architecture == "BertForMultipleChoice":
+        questions = {name: tensor.unflatten(0, (-1, CHOICES)) for name, tensor in inputs.inputs.items()}
+        return {"choice": model(**questions).logits.reshape(-1, 1)}
     output = model(**inputs.inputs)
+    if architecture == "BertForQuestionAnswering":
+        return {"span": inputs.stream(torch.stack([output.start_logits, output.end_logits], dim=-1))}
     logits = {}
-    if "masked_lm" in HEADS[architecture]:
-        logits["masked_lm"] = inputs.stream(getattr(output, "prediction_logits", output.get("logits")))
-    if "pair" in HEADS[architecture]:
-        logits["pair"] = getattr(output, "seq_relationship_logits", output.get("logits"))
+    for kind in HEADS[architecture]:
+        if kind in ("masked_lm", "tagging"):
+            logits[kind] = inputs.stream(getattr(output, "prediction_logits", output.get("logits")))
+        else:
+            logits[kind] = getattr(output, "seq_relationship_logits", output.get("logits"))
     return logits
 
 
 def loss(logits: dict[str, torch.Tensor]) -> torch.Tensor:
-    return sum(F.cross_entropy(x, torch.arange(len(x)) % x.shape[1]) for x in logits.values())
+    return sum(
+        F.cross_entropy(x, torch.arange(len(x)) % x.shape[1]) if x.shape[1] > 1 else x.square().sum()
+        for x in logits.values()
+    )
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -80,9 +109,9 @@ def test_their_weights_give_their_logits_and_gradients(architecture, vocab_size,
     reference.save_pretrained(tmp_path / "model")
     model, report = ours(tmp_path / "model")
     assert (report.newly_initialised, report.left_over, report.ignored) == ([], [], [])
-    assert set(model.heads["letters"]) == HEADS[architecture]
+    assert model.heads_of("letters") == HEADS[architecture]
 
-    batch = packed()
+    batch = packed(LENGTHS)
     mine, their = our_logits(model, batch), their_logits(reference, architecture, padded(batch))
     assert mine.keys() == their.keys()
     for kind in mine:
@@ -110,9 +139,11 @@ def test_row84_our_weights_open_in_transformers_with_nothing_missing_or_left_ove
         torch.nn.init.normal_(model.heads["letters"]["masked_lm"].bias)
     hub.save(model, "letters", tmp_path, tokenizer_json, max_length=16)
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture]
-    loaded, information = getattr(transformers, architecture).from_pretrained(tmp_path, output_loading_info=True)
+    auto_class = getattr(transformers, AUTO_CLASSES.get(architecture, architecture))
+    loaded, information = auto_class.from_pretrained(tmp_path, output_loading_info=True)
+    assert type(loaded).__name__ == architecture
     assert not any(information.values()), information
-    batch = packed()
+    batch = packed(LENGTHS)
     expected = our_logits(model, batch)
     actual = their_logits(loaded.eval(), architecture, padded(batch))
     for kind in expected:
@@ -121,6 +152,73 @@ def test_row84_our_weights_open_in_transformers_with_nothing_missing_or_left_ove
         decoder = loaded.get_output_embeddings()
         assert decoder.weight is loaded.get_input_embeddings().weight
         assert torch.equal(decoder.bias, model.heads["letters"]["masked_lm"].bias)
+
+
+def saved_and_loaded(model: Model, tokenizer_json: Path, folder: Path, **options):
+    hub.save(model, "letters", folder, tokenizer_json, max_length=16, **options)
+    architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
+    return getattr(transformers, AUTO_CLASSES.get(architecture, architecture)).from_pretrained(folder).eval()
+
+
+@pytest.mark.parametrize("kind", ["classification", "tagging"])
+def test_labels_come_back_in_their_order_for_us_and_for_transformers(
+    kind, small, vocab_size, tokenizer_json, tmp_path
+) -> None:
+    labels = ("nein", "ja", "10")
+    model = Model(small, {"letters": vocab_size}, {"letters": {kind: 3}})
+    loaded = saved_and_loaded(
+        model, tokenizer_json, tmp_path, labels=labels, problem_type="single_label_classification"
+    )
+    assert loaded.config.id2label == {0: "nein", 1: "ja", 2: "10"}
+    assert loaded.config.label2id == {"nein": 0, "ja": 1, "10": 2}
+    checkpoint = hub.read_checkpoint(tmp_path)
+    assert (checkpoint.labels, checkpoint.problem_type) == (labels, "single_label_classification")
+    loaded.save_pretrained(tmp_path / "theirs")
+    assert hub.read_checkpoint(tmp_path / "theirs").labels == labels
+
+
+def test_a_regression_that_learned_standardised_values_is_saved_with_its_own(
+    small, vocab_size, packed, padded, tokenizer_json, tmp_path
+) -> None:
+    model = Model(small, {"letters": vocab_size}, {"letters": {"classification": 1}}).eval()
+    model.initialise(0)
+    loaded = saved_and_loaded(model, tokenizer_json, tmp_path, problem_type="regression", scale=(40.0, 3.0))
+    batch = packed()
+    expected = our_logits(model, batch)["classification"] * 3 + 40
+    assert (loaded.config.problem_type, loaded.config.num_labels) == ("regression", 1)
+    actual = their_logits(loaded, "BertForSequenceClassification", padded(batch))["classification"]
+    torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-5)
+    again, _ = ours(tmp_path)
+    torch.testing.assert_close(our_logits(again, batch)["classification"], expected, rtol=1e-6, atol=1e-5)
+
+
+def test_what_lora_learned_is_in_the_weights_that_transformers_loads(
+    small, vocab_size, packed, padded, tokenizer_json, tmp_path
+) -> None:
+    model = Model(small, {"letters": vocab_size}, {"letters": {"tagging": 5}}).eval()
+    model.initialise(0)
+    add_lora(model, LoRAConfig(rank=2, targets=list(LORA_TARGETS)), seed=0)
+    for name, parameter in model.named_parameters():
+        if name.endswith(".up"):
+            torch.nn.init.normal_(parameter)
+    loaded = saved_and_loaded(model, tokenizer_json, tmp_path)
+    batch = packed()
+    actual = their_logits(loaded, "BertForTokenClassification", padded(batch))["tagging"]
+    torch.testing.assert_close(actual, our_logits(model, batch)["tagging"], rtol=1e-5, atol=1e-5)
+
+
+def test_under_features_transformers_finds_the_encoder(
+    small, vocab_size, packed, padded, tokenizer_json, tmp_path
+) -> None:
+    features = FeaturesConfig("weighted_sum", lstm_hidden=8)
+    model = Model(small, {"letters": vocab_size}, {"letters": {"tagging": 5}}, features).eval()
+    model.initialise(0)
+    hub.save(model, "letters", tmp_path, tokenizer_json, max_length=16)
+    loaded = transformers.AutoModel.from_pretrained(tmp_path, add_pooling_layer=False).eval()
+    batch = packed()
+    inputs = padded(batch)
+    expected = inputs.stream(loaded(**inputs.inputs).last_hidden_state)
+    torch.testing.assert_close(model.encoder(batch), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +320,24 @@ def test_a_published_encoder_gives_its_hidden_states(minilm, packed, padded) -> 
     torch.testing.assert_close(mine, inputs.stream(output.last_hidden_state), rtol=1e-5, atol=1e-5)
     pooled = torch.tanh(model.heads["letters"]["pair"].pooler(mine[batch.cu_seqlens[:-1].long()]))
     torch.testing.assert_close(pooled, output.pooler_output, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["classification", "choice"])
+def test_a_published_pooler_is_that_of_a_new_classifier(minilm, kind, packed, padded) -> None:
+    checkpoint = hub.read_checkpoint(minilm)
+    outputs = {"classification": 4, "choice": 1}[kind]
+    model = Model(checkpoint.config, {"letters": checkpoint.vocab_size}, {"letters": {kind: outputs}}).eval()
+    model.initialise(0)
+    report = hub.load_into(model, "letters", checkpoint, fresh={kind})
+    assert report.newly_initialised == [f"heads.letters.{kind}.classifier.{name}" for name in ("weight", "bias")]
+    assert report.left_over == []
+    batch = packed()
+    inputs = padded(batch)
+    expected = transformers.BertModel.from_pretrained(minilm).eval()(**inputs.inputs).pooler_output
+    head = model.heads["letters"][kind]
+    pooled = torch.tanh(head.pooler(model(batch)[batch.cu_seqlens[:-1].long()]))
+    torch.testing.assert_close(pooled, expected, rtol=1e-5, atol=1e-5)
 
 
 TEXTS = (

@@ -1,0 +1,167 @@
+"""Which records are held out: by their contents, so that it is the same in every run and nothing leaks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+from seqbert.domain import Example
+from seqbert.errors import DataError
+
+_EXCHANGED = 1000
+"""Most clusters of which every pair is looked at; more of them are fine enough to come near without."""
+
+
+def hold_out(
+    examples: Sequence[Example],
+    share: float,
+    *,
+    stratum: Callable[[Example], Hashable] | None = None,
+    group: str | None = None,
+) -> tuple[list[Example], list[Example]]:
+    """Divides examples into those that are kept and those that are held out, both in their order.
+
+    Records with equal sequences are on one side, and so are whole groups; within that the share of each stratum, and
+    of all records, is reached as nearly as it goes. The choice depends on the records alone: neither on a seed nor
+    on their order.
+
+    Args:
+        examples: The records.
+        share: The share that is held out, above 0 and below 1.
+        stratum: Gives what is shared out evenly, such as the label; None: records as such.
+        group: A metadata key; records with the same value are on one side. A record without it stands alone.
+
+    Returns:
+        The records that are kept, and those that are held out; both have at least one.
+
+    Raises:
+        DataError: ``share`` is out of range, no record has the key ``group``, or the records cannot be divided.
+    """
+    if not 0 < share < 1:
+        raise DataError(f"The share that is held out is {share}; it must be above 0 and below 1.")
+    clusters = _clusters(examples, group)
+    if len(clusters) < 2:
+        together = f"of one group by {group}" if group and len(examples) > 1 else "equal"
+        why = (
+            f"all {len(examples)} records are {together}" if len(examples) > 1 else f"there are {len(examples)} records"
+        )
+        raise DataError(f"No share can be held out: {why}. Name a file for validation instead.")
+    counts = [Counter(stratum(examples[place]) if stratum else None for place in places) for places in clusters]
+    held = _chosen(counts, share)
+    held_out = {place for cluster in held for place in clusters[cluster]}
+    return (
+        [example for place, example in enumerate(examples) if place not in held_out],
+        [example for place, example in enumerate(examples) if place in held_out],
+    )
+
+
+def take(examples: Sequence[Example], size: int) -> list[Example]:
+    """``size`` of the examples, or all if there are no more, in their order.
+
+    The choice depends on the records alone, and a smaller one is part of a larger one.
+    """
+    order = sorted(range(len(examples)), key=lambda place: (_digest("take", examples[place]), place))
+    return [examples[place] for place in sorted(order[:size])]
+
+
+def shared_sequences(train: Sequence[Example], other: Sequence[Example]) -> int:
+    """How many records of ``other`` have sequences that a record of ``train`` has too."""
+    known = {example.sequences for example in train}
+    return sum(example.sequences in known for example in other)
+
+
+def _clusters(examples: Sequence[Example], group: str | None) -> list[list[int]]:
+    """The places of records that must stay together, in an order that their contents decide."""
+    if group is not None and examples and not any(group in example.metadata for example in examples):
+        keys = sorted({key for example in examples for key in example.metadata})
+        known = f"they have {', '.join(keys)}" if keys else "they have none"
+        raise DataError(
+            f'No record has the metadata key "{group}", by which data.group asks to keep records together; {known}.'
+        )
+    parents = list(range(len(examples)))
+
+    def root(place: int) -> int:
+        while parents[place] != place:
+            parents[place] = parents[parents[place]]
+            place = parents[place]
+        return place
+
+    first: dict[Hashable, int] = {}
+    for place, example in enumerate(examples):
+        ties: list[Hashable] = [example.sequences]
+        if group is not None and group in example.metadata:
+            ties.append(example.metadata[group])
+        for tie in ties:
+            parents[root(place)] = root(first.setdefault(tie, place))
+    members: dict[int, list[int]] = {}
+    for place in range(len(examples)):
+        members.setdefault(root(place), []).append(place)
+    digests = [_digest("hold out", example, group) for example in examples]
+    return sorted(members.values(), key=lambda places: min(digests[place] for place in places))
+
+
+def _chosen(counts: Sequence[Counter[Hashable]], share: float) -> set[int]:
+    """Numbers of the clusters to hold out: taken in order where that brings the strata nearer to their share."""
+    total = sum(counts, Counter[Hashable]())
+    missing = {name: share * count for name, count in total.items()}
+    held: set[int] = set()
+
+    def gain(cluster: int, sign: int) -> float:
+        """By how much the squared distance of the strata from their share falls if a cluster is moved."""
+        return sum(count * (2 * sign * missing[name] - count) for name, count in counts[cluster].items())
+
+    def move(cluster: int, sign: int) -> None:
+        (held.add if sign > 0 else held.discard)(cluster)
+        for name, count in counts[cluster].items():
+            missing[name] -= sign * count
+
+    for cluster in range(len(counts)):
+        if gain(cluster, 1) > 0:
+            move(cluster, 1)
+    sizes = [count.total() for count in counts]
+    # Rare strata are each rounded to the nearest; together that may be far from the share of all records.
+    for cluster in range(len(counts)):
+        lacking = sum(missing.values())
+        sign = -1 if cluster in held else 1
+        both = gain(cluster, sign) + sizes[cluster] * (2 * sign * lacking - sizes[cluster])
+        if both > 0 and 0 < len(held) + sign < len(counts):
+            move(cluster, sign)
+    if len(counts) <= _EXCHANGED and max(sizes) > 1:
+        _exchange(counts, share, held)
+    if not held:
+        held.add(min(range(len(counts)), key=lambda cluster: sizes[cluster]))
+    if len(held) == len(counts):
+        held.remove(max(range(len(counts)), key=lambda cluster: sizes[cluster]))
+    return held
+
+
+def _exchange(counts: Sequence[Counter[Hashable]], share: float, held: set[int]) -> None:
+    """Exchanges a cluster that is held out for one that is kept, the best pair first, as long as that helps."""
+    names = list(dict.fromkeys(name for count in counts for name in count))
+    table = np.array([[count[name] for name in names] + [count.total()] for count in counts], np.float64)
+    while held:
+        inside = np.array(sorted(held))
+        outside = np.setdiff1d(np.arange(len(counts)), inside)
+        missing = share * table.sum(axis=0) - table[inside].sum(axis=0)
+        pairs = [((missing + table[cluster] - table[outside]) ** 2).sum(axis=1) for cluster in inside]
+        best = int(np.argmin([distances.min() for distances in pairs]))
+        if pairs[best].min() > (missing**2).sum() - 1e-6:
+            return
+        held.remove(int(inside[best]))
+        held.add(int(outside[np.argmin(pairs[best])]))
+
+
+def _digest(use: str, example: Example, group: str | None = None) -> bytes:
+    """A number drawn by what an example is, or by its group."""
+    if group is not None and group in example.metadata:
+        parts: tuple[str, ...] = (example.metadata[group],)
+    else:
+        parts = example.sequences if use == "hold out" else (*example.sequences, example.id)
+    digest = blake2b(use.encode(), digest_size=8)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.digest()

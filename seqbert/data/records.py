@@ -1,0 +1,341 @@
+"""Labelled records as sequences: encoded once, cut where they are too long, and packed step by step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Literal
+
+import numpy as np
+import torch
+
+from seqbert.data.packing import PackedBatch
+from seqbert.data.sampling import EpochOrder
+from seqbert.data.windows import strided
+from seqbert.domain import Domain, Example
+from seqbert.errors import DataError
+
+Long = Literal["window", "cut", "error"]
+"""What becomes of what is longer than a sequence."""
+
+Shape = Literal["texts", "question", "choices"]
+"""What the texts of a record are: one or two of them, a question and its context, or a context and its choices."""
+
+_BATCH = 1024
+"""Texts that are encoded at once."""
+
+_BLANK = (-1, 0, 0)
+"""In place of a second part where there is none."""
+
+
+@dataclasses.dataclass(slots=True)
+class Records:
+    """Encoded records. Texts that several records share, such as a paragraph with many questions, are held once.
+
+    Attributes:
+        examples: The records.
+        ids: Tokens of all texts, end to end, ``[tokens]``.
+        text_start: Where each text begins in ``ids``, and the end: ``[texts + 1]``.
+        texts: Numbers of the texts of each record, in order.
+        offsets: Start and end of each token in the original text, in characters, ``[tokens, 2]``; None where they
+            were not asked for.
+    """
+
+    examples: list[Example]
+    ids: np.ndarray
+    text_start: np.ndarray
+    texts: list[tuple[int, ...]]
+    offsets: np.ndarray | None
+
+    @classmethod
+    def encode(cls, examples: Sequence[Example], domain: Domain, shape: Shape, offsets: bool) -> Records:
+        """Encodes the texts of all examples with the domain's tokenizer."""
+        numbers: dict[tuple[str, bool], int] = {}
+        rows = []
+        for example in examples:
+            raw = len(example.sequences) - 1 if shape == "question" else None
+            keys = [(text, place == raw) for place, text in enumerate(example.sequences)]
+            rows.append(tuple(numbers.setdefault(key, len(numbers)) for key in keys))
+        ids, lengths, spans = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
+        keys = list(numbers)
+        for low in range(0, len(keys), _BATCH):
+            batch = keys[low : low + _BATCH]
+            canonical = [domain.canonical(text) if is_raw else text for text, is_raw in batch]
+            encoded = domain.encode(canonical, offsets=offsets)
+            ids.append(encoded.ids.astype(np.int32))
+            lengths.append(encoded.lengths)
+            if offsets:
+                assert encoded.offsets is not None
+                spans.append(_in_original(encoded.offsets, encoded.lengths, [text for text, _ in batch], canonical))
+        starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+        return cls(list(examples), np.concatenate(ids), starts, rows, np.concatenate(spans) if offsets else None)
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def length(self, text: int) -> int:
+        """Tokens of a text."""
+        return int(self.text_start[text + 1] - self.text_start[text])
+
+    def tokens(self, text: int) -> slice:
+        """Where the tokens of a text stand in ``ids`` and ``offsets``."""
+        return slice(int(self.text_start[text]), int(self.text_start[text + 1]))
+
+    def record_lengths(self) -> np.ndarray:
+        """Tokens of each record, all its texts together, ``[records]``."""
+        return np.array([sum(self.length(text) for text in texts) for texts in self.texts], np.int64)
+
+
+@dataclasses.dataclass(slots=True)
+class Inputs:
+    """What goes through the encoder: each record as one sequence, or as several where it is long or has choices.
+
+    Attributes:
+        record: Number of the record of each sequence, rising, ``[sequences]``.
+        choice: Which of its record's choices each sequence holds, ``[sequences]``.
+        parts: Text, first token and one past the last token of the first and the second part, ``[sequences, 2, 3]``;
+            text -1 where there is no second part.
+        items: Sequences that belong together in a step: where each item begins, and the end, ``[items + 1]``.
+        cut: Records of which tokens were cut off.
+        windowed: Records that were laid out in several windows.
+        cut_tokens: Tokens that were cut off.
+    """
+
+    record: np.ndarray
+    choice: np.ndarray
+    parts: np.ndarray
+    items: np.ndarray
+    cut: int
+    windowed: int
+    cut_tokens: int
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each sequence with its special tokens, ``[sequences]``."""
+        widths = self.parts[:, :, 2] - self.parts[:, :, 1]
+        return np.asarray(widths.sum(axis=1) + 2 + (self.parts[:, 1, 0] >= 0))
+
+    def of_record(self) -> np.ndarray:
+        """Where the sequences of each record begin, and the end, ``[records + 1]``."""
+        records = int(self.record[-1]) + 1 if len(self.record) else 0
+        return np.searchsorted(self.record, np.arange(records + 1))
+
+
+def lay_out(records: Records, shape: Shape, max_length: int, long: Long, stride: int | None) -> Inputs:
+    """Cuts what is longer than ``max_length`` tokens, special tokens included, as ``long`` says.
+
+    Of two texts that do not fit, the longer one is cut, and both only where each takes more than half of the
+    sequence. A question stays whole beside each window of its context, up to half of the sequence.
+
+    Args:
+        records: The records.
+        shape: What their texts are.
+        max_length: Most tokens of a sequence.
+        long: ``window``: overlapping windows; ``cut``: what fits, from the front; ``error``.
+        stride: Tokens from the start of one window to that of the next; None: half a window.
+
+    Raises:
+        DataError: A record is too long and ``long`` is ``error``.
+    """
+    numbers, choices, parts, items = [], [], [], [0]
+    cut = windowed = cut_tokens = 0
+    for number, texts in enumerate(records.texts):
+        groups = [(texts[0], text) for text in texts[1:]] if shape == "choices" else [texts]
+        record_lost, most = 0, 1
+        for choice, group in enumerate(groups):
+            lengths = [records.length(text) for text in group]
+            if long == "error" and sum(lengths) + len(group) + 1 > max_length:
+                example = records.examples[number]
+                raise DataError(
+                    f"{example.source or 'record ' + example.id}: with its special tokens the record has "
+                    f"{sum(lengths) + len(group) + 1} tokens, and training.max_length is {max_length}. Raise it, or "
+                    "set data.long to window or cut."
+                )
+            rows, lost = _windows(lengths, max_length, long, stride, shape == "question")
+            record_lost, most = record_lost + lost, max(most, len(rows))
+            for row in rows:
+                numbers.append(number)
+                choices.append(choice)
+                placed = [(text, *span) for text, span in zip(group, row, strict=True)]
+                parts.append([*placed, _BLANK][:2])
+            if shape != "choices":
+                items += range(len(numbers) - len(rows) + 1, len(numbers) + 1)
+        if shape == "choices":
+            items.append(len(numbers))
+        cut, windowed, cut_tokens = cut + (record_lost > 0), windowed + (most > 1), cut_tokens + record_lost
+    return Inputs(
+        np.array(numbers, np.int64),
+        np.array(choices, np.int64),
+        np.array(parts, np.int64).reshape(-1, 2, 3),
+        np.array(items, np.int64),
+        cut,
+        windowed,
+        cut_tokens,
+    )
+
+
+Span = tuple[int, int]
+
+
+def _windows(
+    lengths: list[int], max_length: int, long: Long, stride: int | None, question: bool
+) -> tuple[list[list[Span]], int]:
+    """The parts of each sequence that a record becomes, and how many tokens are in none."""
+    room = max_length - len(lengths) - 1
+    if sum(lengths) <= room:
+        return [[(0, length) for length in lengths]], 0
+    if len(lengths) == 1:
+        sizes = [room]
+    else:
+        half = room // 2
+        first, second = lengths
+        if question or first <= half:
+            sizes = [min(first, half), room - min(first, half)]
+        elif second <= room - half:
+            sizes = [room - second, second]
+        else:
+            sizes = [half, room - half]
+    whole = [(0, min(length, size)) for length, size in zip(lengths, sizes, strict=True)]
+    if long == "cut":
+        return [whole], sum(lengths) - sum(stop for _, stop in whole)
+    columns = [
+        strided(length, size, min(size, stride) if stride else max(1, size // 2))
+        for length, size in zip(lengths, sizes, strict=True)
+    ]
+    lost = 0
+    if question:
+        lost, columns[0] = lengths[0] - whole[0][1], [whole[0]]
+    return [[column[n % len(column)] for column in columns] for n in range(max(map(len, columns)))], lost
+
+
+@dataclasses.dataclass(slots=True)
+class Batcher:
+    """Packs sequences of records into batches: those of a step, or all of them in order of length.
+
+    Attributes:
+        records: The records.
+        inputs: Their sequences.
+        vocabulary: Name of the vocabulary.
+        cls_id: The token before each sequence.
+        sep_id: The token after each part.
+        seed: Keys the order of the items in each epoch.
+        batch_size: Items in a step.
+        together: Whether an item has several sequences, which must not be parted.
+    """
+
+    records: Records
+    inputs: Inputs
+    vocabulary: str
+    cls_id: int
+    sep_id: int
+    seed: int
+    batch_size: int
+    together: bool
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps that go through every item once; the last one may be smaller."""
+        return -(-(len(self.inputs.items) - 1) // self.batch_size)
+
+    def step(self, step: int) -> np.ndarray:
+        """The numbers of the sequences of a step, in the order they are packed in."""
+        total = len(self.inputs.items) - 1
+        epoch, place = divmod(step, self.steps_per_epoch)
+        first = epoch * total + place * self.batch_size
+        last = min(first + self.batch_size, (epoch + 1) * total)
+        _, items = EpochOrder(total, self.seed)(np.arange(first, last))
+        return self._ordered(items)
+
+    def all(self, most_tokens: int) -> Iterator[np.ndarray]:
+        """Every sequence once, the numbers of as many as fit ``most_tokens`` at a time."""
+        items = self._by_length(np.arange(len(self.inputs.items) - 1))
+        tokens = np.add.reduceat(self.inputs.lengths, self.inputs.items[:-1])[items] if len(items) else items
+        low = 0
+        while low < len(items):
+            high = low + max(1, int(np.searchsorted(np.cumsum(tokens[low:]), most_tokens, side="right")))
+            yield self._ordered(items[low:high])
+            low = high
+
+    def pack(self, chosen: np.ndarray) -> PackedBatch:
+        """The sequences of these numbers as a batch without targets."""
+        ids, segments = [], []
+        begin, end = np.array([self.cls_id]), np.array([self.sep_id])
+        for first, second in self.inputs.parts[chosen].tolist():
+            pieces = [begin, self._part(first), end]
+            width = first[2] - first[1] + 2
+            if second[0] >= 0:
+                pieces += [self._part(second), end]
+            ids += pieces
+            rest = sum(map(len, pieces)) - width
+            segments += [np.zeros(width, np.int64), np.ones(rest, np.int64)]
+        batch = PackedBatch.of(
+            self.vocabulary,
+            np.concatenate(ids),
+            np.concatenate(segments),
+            self.inputs.lengths[chosen],
+            self.inputs.record[chosen],
+            {},
+        )
+        if self.together:
+            batch.choice = torch.from_numpy(self.inputs.choice[chosen])
+        return batch
+
+    def _part(self, part: list[int]) -> np.ndarray:
+        base = int(self.records.text_start[part[0]])
+        return self.records.ids[base + part[1] : base + part[2]]
+
+    def _by_length(self, items: np.ndarray) -> np.ndarray:
+        longest = np.maximum.reduceat(self.inputs.lengths, self.inputs.items[:-1])[items] if len(items) else items
+        return items[np.argsort(longest, kind="stable")]
+
+    def _ordered(self, items: np.ndarray) -> np.ndarray:
+        starts = self.inputs.items
+        return np.concatenate([np.arange(starts[i], starts[i + 1]) for i in self._by_length(items)])
+
+
+def _in_original(
+    offsets: np.ndarray, lengths: np.ndarray, originals: Sequence[str], canonical: Sequence[str]
+) -> np.ndarray:
+    """Offsets in canonical texts as offsets in the originals."""
+    moved, low = offsets.astype(np.int64), 0
+    for length, original, text in zip(lengths.tolist(), originals, canonical, strict=True):
+        if len(original) != len(text):
+            starts, ends = places_in_original(original, text)
+            here = slice(low, low + length)
+            first, last = moved[here, 0], np.maximum(moved[here, 1] - 1, moved[here, 0])
+            moved[here, 0], moved[here, 1] = starts[np.minimum(first, len(text) - 1)], ends[last]
+        low += length
+    return moved
+
+
+def places_in_original(original: str, canonical: str) -> tuple[np.ndarray, np.ndarray]:
+    """For each character of canonical text, where what it stands for begins and ends in the original.
+
+    Args:
+        original: The text as it was, with blanks, case and composition of its own.
+        canonical: What the domain made of it.
+
+    Returns:
+        Starts and ends, each ``[len(canonical)]``, both rising.
+
+    >>> places_in_original("a  B", "a b")[0].tolist()
+    [0, 1, 3]
+    """
+    starts, ends = np.zeros(len(canonical), np.int64), np.zeros(len(canonical), np.int64)
+    matcher = SequenceMatcher(None, _without_case(original), _without_case(canonical), autojunk=False)
+    for _, a, a_end, b, b_end in matcher.get_opcodes():
+        if a_end - a == b_end - b:
+            starts[b:b_end], ends[b:b_end] = np.arange(a, a_end), np.arange(a, a_end) + 1
+        else:
+            starts[b:b_end], ends[b:b_end] = a, max(a_end, a)
+    return starts, ends
+
+
+def _without_case(text: str) -> str:
+    """Lower case, where that keeps every character at its place."""
+    lower = text.lower()
+    return lower if len(lower) == len(text) else text

@@ -1,0 +1,193 @@
+"""``seqbert predict`` and ``seqbert evaluate`` for fine-tuned runs: labels, numbers, tags, answers and choices."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqbert import config as config_tree
+from seqbert.data.table import TableOptions
+from seqbert.domain import Example, Report
+from seqbert.errors import ConfigError, DataError
+from seqbert.tasks import Prediction
+from seqbert.training.evaluation_folder import prediction_row, scores_tree, write_evaluation
+from seqbert.training.finetune_config import FinetuneDataConfig
+from seqbert.training.finetune_data import read_tables
+from seqbert.training.finetuned import Finetuned
+
+BATCH = 4096
+"""Records that are read, predicted and written at a time."""
+
+
+def evaluate(
+    run: str | Path | Finetuned,
+    data: str | Sequence[str],
+    *,
+    options: Sequence[str] = (),
+    output: str | Path | None = None,
+) -> dict[str, Any]:
+    """Metrics of a fine-tuned run on labelled records.
+
+    Args:
+        run: A run's folder, or a model that is loaded already.
+        data: Files, folders or globs; "sample" for the plugin's own table.
+        options: What is different about these files: ``["--columns.label", "gold"]``.
+        output: A folder for metrics, predictions and the confusion matrix; None: none are written.
+
+    Returns:
+        The number of records, what was read and skipped, and each metric with its 95 % interval.
+
+    Raises:
+        DataError: The files cannot be read, or a label is none that the model knows.
+    """
+    trained = run if isinstance(run, Finetuned) else Finetuned.of_run(run)
+    examples, report = read_for(trained, data, options, labelled=True)
+    scores, predictions, source = trained.evaluate(examples)
+    found: dict[str, Any] = {"records": len(examples), "metrics": scores_tree(scores)}
+    if output is not None:
+        found = write_evaluation(Path(output), trained.task, source, scores, predictions)
+    return {"metric": trained.task.metric, **found, "read": report.to_dict()}
+
+
+def predict(
+    run: str | Path | Finetuned,
+    data: str | Sequence[str],
+    output: str | Path | None = None,
+    *,
+    options: Sequence[str] = (),
+) -> list[Prediction]:
+    """What a fine-tuned run says of records, which need no labels.
+
+    Args:
+        run: A run's folder, or a model that is loaded already.
+        data: Files, folders or globs; "sample" for the plugin's own table.
+        output: Where to write the predictions, in the form that the ending says: ``.tsv`` (index and prediction, as
+            GLUE wants them; for tagging word and tag), ``.csv`` (with probabilities), ``.json`` (for questions the
+            answers as SQuAD's script reads them, with ``NAME.nbest.json`` and ``NAME.null_odds.json`` beside it),
+            ``.jsonl`` or ``.parquet`` (everything).
+        options: What is different about these files: ``["--columns.sequence", "text"]``.
+
+    Returns:
+        A prediction a record, in order.
+
+    Raises:
+        DataError: The files cannot be read.
+        ConfigError: ``output`` has an ending that says no form.
+    """
+    target = None if output is None else Path(output)
+    write = None if target is None else _writer(target)
+    if target is not None and not target.absolute().parent.is_dir():
+        raise ConfigError(f'There is no folder "{target.absolute().parent}" to write "{target.name}" to.')
+    trained = run if isinstance(run, Finetuned) else Finetuned.of_run(run)
+    examples, _ = read_for(trained, data, options, labelled=False)
+    predictions: list[Prediction] = []
+    for low in range(0, len(examples), BATCH):
+        made, _ = trained.predict(trained.source(examples[low : low + BATCH]))
+        predictions += made
+    if target is not None and write is not None:
+        draft = target.with_name(f".{target.name}.writing")
+        try:
+            write(draft, trained, examples, predictions)
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+    return predictions
+
+
+def read_for(
+    trained: Finetuned, data: str | Sequence[str], options: Sequence[str], labelled: bool
+) -> tuple[list[Example], Report]:
+    """Records as the run's own were read, but for what ``options`` say.
+
+    Raises:
+        DataError: There are none.
+    """
+    base = dataclasses.replace(trained.config.data, folder=None)
+    settings = config_tree.load(FinetuneDataConfig, None, list(options), base=base)
+    report = Report()
+    examples = read_tables(data, settings, trained.task, trained.domain, report, labelled)
+    if not labelled:
+        examples = [dataclasses.replace(example, label=None) for example in examples]
+    if not examples:
+        raise DataError(f"There are no records in {data} that can be used.")
+    return examples, report
+
+
+def option_keys() -> str:
+    """The keys that say how files are read, as ``--help`` shows them."""
+    return config_tree.render_help(TableOptions)
+
+
+Writer = Callable[[Path, Finetuned, list[Example], list[Prediction]], None]
+
+
+def _writer(target: Path) -> Writer:
+    writers: dict[str, Writer] = {
+        ".tsv": _write_tsv,
+        ".csv": _write_csv,
+        ".json": _write_json,
+        ".jsonl": _write_jsonl,
+        ".parquet": _write_parquet,
+    }
+    if target.suffix.lower() not in writers:
+        raise ConfigError(f'The ending of "{target}" says no form to write: it is one of {", ".join(writers)}.')
+    return writers[target.suffix.lower()]
+
+
+def _write_tsv(path: Path, trained: Finetuned, examples: list[Example], predictions: list[Prediction]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        if trained.task.config.name == "tagging":
+            for example, prediction in zip(examples, predictions, strict=True):
+                words = trained.domain.words(example.sequences[0]) if example.words is None else example.words
+                for (start, end), tag in zip(words.tolist(), prediction.value, strict=True):
+                    file.write(f"{example.sequences[0][start:end]}\t{tag}\n")
+                file.write("\n")
+            return
+        file.write("index\tprediction\n")
+        for prediction in predictions:
+            file.write(f"{prediction.id}\t{_in_cell(prediction.value)}\n")
+
+
+def _write_csv(path: Path, trained: Finetuned, examples: list[Example], predictions: list[Prediction]) -> None:
+    import csv
+
+    names = trained.task.label_names if trained.task.config.name == "classification" else None
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["id", "prediction", *(names or [])])
+        for prediction in predictions:
+            chances = prediction.details["probabilities"].values() if names else []
+            table.writerow([prediction.id, _in_cell(prediction.value), *chances])
+
+
+def _write_json(path: Path, trained: Finetuned, examples: list[Example], predictions: list[Prediction]) -> None:
+    name = path.name.removeprefix(".").removesuffix(".json.writing")
+    contents: dict[Path, Any] = {path: {prediction.id: prediction.value for prediction in predictions}}
+    if trained.task.config.name == "span":
+        for suffix, key in (("nbest", "n_best"), ("null_odds", "null_odds")):
+            contents[path.with_name(f"{name}.{suffix}.json")] = {p.id: p.details[key] for p in predictions}
+    for place, content in contents.items():
+        place.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def _write_jsonl(path: Path, trained: Finetuned, examples: list[Example], predictions: list[Prediction]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(prediction_row(one), ensure_ascii=False) + "\n" for one in predictions)
+
+
+def _write_parquet(path: Path, trained: Finetuned, examples: list[Example], predictions: list[Prediction]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        {key: json.dumps(value) if isinstance(value, dict) else value for key, value in prediction_row(one).items()}
+        for one in predictions
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def _in_cell(value: Any) -> str:
+    return "|".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,133 @@
+"""Choice: which of several continuations or answers is the right one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from seqbert.data.packing import PackedBatch, Target
+from seqbert.data.records import Inputs, Records
+from seqbert.domain import Domain, Example
+from seqbert.errors import DataError
+from seqbert.tasks import metrics
+from seqbert.tasks.task import Prediction, Source, Task, check_metric, check_state, first_rows
+
+METRICS = ("accuracy",)
+
+
+@dataclasses.dataclass
+class ChoiceConfig:
+    """One right choice of several (Devlin et al. 2019, section 4.4, SWAG)."""
+
+    name: Literal["choice"] = "choice"
+    """The task."""
+    metric: str | None = None
+    """What decides which checkpoint is best. Null: accuracy."""
+
+    def __post_init__(self) -> None:
+        check_metric(self.metric, METRICS)
+
+
+class Choice(Task[ChoiceConfig]):
+    """A score for each pair of context and choice, and cross-entropy over the choices of a record.
+
+    Records may have different numbers of choices. A choice in several windows has their mean score.
+    """
+
+    head = "choice"
+    shape = "choices"
+    default_metric = "accuracy"
+    metrics = METRICS
+
+    def fit(self, examples: Sequence[Example]) -> None:
+        """Makes sure that there is something to choose from.
+
+        Raises:
+            DataError: A record has fewer than two choices.
+        """
+        for example in examples:
+            if len(example.sequences) < 3:
+                raise DataError(f"{example.source}: the record has fewer than two choices.")
+
+    def unseen(self, examples: Sequence[Example]) -> Counter[str]:
+        """Nothing: choices are the records' own."""
+        return Counter()
+
+    def stratum(self, example: Example) -> Hashable:
+        """The number of the right choice."""
+        return int(example.label)
+
+    def encode_labels(self, records: Records, inputs: Inputs, domain: Domain) -> np.ndarray | None:
+        """The number of the right choice of each record, ``[records]``."""
+        if any(example.label is None for example in records.examples):
+            return None
+        return np.array([example.label for example in records.examples], np.int64)
+
+    def state(self) -> dict[str, Any]:
+        """Nothing but the task's name."""
+        return {"task": "choice"}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Makes sure that a run is of this task."""
+        check_state(state, "choice")
+
+    @property
+    def outputs_size(self) -> int:
+        """One: a choice's score."""
+        return 1
+
+    def target(self, source: Source, chosen: np.ndarray) -> Target:
+        """The right choice of each record, at its first sequence."""
+        record = source.inputs.record[chosen]
+        firsts = np.flatnonzero(np.diff(record, prepend=-1))
+        labels = torch.from_numpy(source.labels[record[firsts]])
+        return Target(torch.from_numpy(firsts), labels, of_sequences=True)
+
+    def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
+        """``[sequences, 1]``."""
+        logits: Tensor = heads[self.head](first_rows(batch, hidden))
+        return logits
+
+    def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:
+        """Cross-entropy over the choices of each record."""
+        assert batch.choice is not None
+        pairs, member = torch.unique_consecutive(
+            torch.stack([batch.record, batch.choice], dim=1), dim=0, return_inverse=True
+        )
+        sums = logits.new_zeros(len(pairs)).index_add(0, member, logits[:, 0])
+        means = sums / torch.bincount(member, minlength=len(pairs))
+        _, counts = torch.unique_consecutive(pairs[:, 0], return_counts=True)
+        padded = pad_sequence(list(means.split(counts.tolist())), batch_first=True, padding_value=-torch.inf)
+        return F.cross_entropy(padded, batch.targets[self.term].labels, reduction="sum")
+
+    def split_outputs(self, logits: np.ndarray, batch: PackedBatch) -> list[np.ndarray]:
+        """A score a sequence."""
+        return list(logits)
+
+    def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
+        """The best choice of each record and the probability of each."""
+        inputs, bounds = source.inputs, source.inputs.of_record()
+        predictions = []
+        for number, example in enumerate(source.records.examples):
+            here = slice(int(bounds[number]), int(bounds[number + 1]))
+            scores = np.array([row[0] for row in outputs[here]], np.float64)
+            choice = inputs.choice[here]
+            means = np.bincount(choice, scores) / np.bincount(choice)
+            raised = np.exp(means - means.max())
+            chances = [round(float(chance), 6) for chance in raised / raised.sum()]
+            predictions.append(Prediction(example.id, int(means.argmax()), {"probabilities": chances}, means))
+        return predictions
+
+    def scores(self, source: Source, predictions: Sequence[Prediction], resamples: int = 0) -> metrics.Scores:
+        """Accuracy."""
+        found = np.array([prediction.value for prediction in predictions], np.int64)
+        choices = max(len(example.sequences) - 1 for example in source.records.examples)
+        return metrics.choice_scores(source.labels, found, choices, resamples)

@@ -1,0 +1,328 @@
+"""What a task is: it makes targets from labels, loss terms from hidden states, and predictions from outputs.
+
+A task knows its labels once :meth:`Task.fit` has seen the training records; :meth:`Task.state` is what a trained run
+keeps of it, so that the same labels come back in the same order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqbert.data.packing import PackedBatch, Target
+from seqbert.data.records import Batcher, Inputs, Long, Records, Shape, lay_out
+from seqbert.domain import SPECIAL_TOKENS, Domain, Example
+from seqbert.errors import CheckpointError, ConfigError, DataError, nearest
+from seqbert.models.losses import Term
+from seqbert.tasks.metrics import Scores
+
+Config = TypeVar("Config")
+
+LOWER_IS_BETTER = ("mse", "mae")
+"""Metrics that are errors."""
+
+SHOWN = 5
+"""Wrong labels or records that a message names."""
+
+
+@dataclasses.dataclass(slots=True)
+class Prediction:
+    """What a model says of one record.
+
+    Attributes:
+        id: The record's.
+        value: The answer in the user's terms: a label or several, a number, a label a word, an answer's text, the
+            number of a choice.
+        details: What else is worth knowing, as plain data: probabilities, places, other answers.
+        logits: The outputs that it rests on, the record's windows brought together.
+    """
+
+    id: str
+    value: Any
+    details: dict[str, Any]
+    logits: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sequencing:
+    """How records become sequences and steps.
+
+    Attributes:
+        max_length: Most tokens of a sequence, special tokens included.
+        long: What becomes of longer records.
+        stride: Tokens from the start of one window to that of the next; None: half a window.
+        seed: Keys the order of the records in each epoch.
+        batch_size: Records (windows of them, where they are long) in a step.
+    """
+
+    max_length: int
+    long: Long = "window"
+    stride: int | None = None
+    seed: int = 0
+    batch_size: int = 32
+
+
+@dataclasses.dataclass(slots=True)
+class Source:
+    """Labelled records as a task draws from them; it goes to the loader's workers.
+
+    Attributes:
+        batcher: The records, their sequences, and the order of steps.
+        labels: What the task made of the labels.
+    """
+
+    batcher: Batcher
+    labels: Any
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the records have labels."""
+        return all(example.label is not None for example in self.records.examples)
+
+    @property
+    def vocabulary(self) -> str:
+        """Name of the vocabulary."""
+        return self.batcher.vocabulary
+
+    @property
+    def records(self) -> Records:
+        """The records."""
+        return self.batcher.records
+
+    @property
+    def inputs(self) -> Inputs:
+        """Their sequences."""
+        return self.batcher.inputs
+
+
+class Task(ABC, Generic[Config]):
+    """One way to use an encoder; its loss, its metrics and the form of its predictions.
+
+    Class attributes:
+        head: The kind of head it needs.
+        shape: What the texts of a record are.
+        offsets: Whether it needs to know where tokens stand in the text.
+        default_metric: What decides which checkpoint is best, unless the config names another metric.
+        term: Name of its loss term.
+    """
+
+    head: ClassVar[str]
+    shape: ClassVar[Shape] = "texts"
+    offsets: ClassVar[bool] = False
+    default_metric: ClassVar[str]
+    metrics: ClassVar[tuple[str, ...]]
+    term: ClassVar[str] = "task"
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    # Labels
+
+    @abstractmethod
+    def fit(self, examples: Sequence[Example]) -> None:
+        """Takes from the training records what must be known before training: labels and their order, scale.
+
+        Raises:
+            DataError: The labels do not suit the task.
+        """
+
+    @abstractmethod
+    def unseen(self, examples: Sequence[Example]) -> Counter[str]:
+        """Labels that training has not seen, and how often they occur."""
+
+    @abstractmethod
+    def encode_labels(self, records: Records, inputs: Inputs, domain: Domain) -> Any:
+        """The labels of records as numbers, and what else of them a batch needs; None where nothing is needed.
+
+        Args:
+            records: The records; either all of them have a label, or none.
+            inputs: Their sequences.
+            domain: Says what a word is.
+        """
+
+    def source(self, examples: Sequence[Example], domain: Domain, how: Sequencing) -> Source:
+        """Encodes records and lays them out as sequences.
+
+        Raises:
+            DataError: A record is too long, and none may be.
+        """
+        records = Records.encode(examples, domain, self.shape, self.offsets)
+        inputs = lay_out(records, self.shape, how.max_length, how.long, how.stride)
+        cls_id, sep_id = (domain.vocabulary.token_to_id(token) for token in SPECIAL_TOKENS[2:4])
+        assert cls_id is not None and sep_id is not None
+        batcher = Batcher(
+            records, inputs, domain.name, cls_id, sep_id, how.seed, how.batch_size, self.shape == "choices"
+        )
+        return Source(batcher, self.encode_labels(records, inputs, domain))
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """What a run keeps of the task, as plain data."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes what :meth:`state` gave."""
+
+    def prepare_strata(self, examples: Sequence[Example]) -> None:
+        """Takes from all labelled records what :meth:`stratum` needs."""
+
+    def stratum(self, example: Example) -> Hashable:
+        """What a validation share is stratified by."""
+        return None
+
+    @property
+    @abstractmethod
+    def outputs_size(self) -> int:
+        """Outputs of the head."""
+
+    @property
+    def label_names(self) -> list[str] | None:
+        """The labels in the order of the outputs; None where it has none."""
+        return None
+
+    # Learning
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of each term in the loss."""
+        return {self.term: 1.0}
+
+    def examples(self, source: Source, step: int) -> PackedBatch:
+        """The batch of a step, with targets."""
+        return self.batch(source, source.batcher.step(step))
+
+    def batch(self, source: Source, chosen: np.ndarray) -> PackedBatch:
+        """The sequences of these numbers, with targets where labels are known."""
+        batch = source.batcher.pack(chosen)
+        if source.labels is not None:
+            batch.targets[self.term] = self.target(source, chosen)
+        return batch
+
+    @abstractmethod
+    def target(self, source: Source, chosen: np.ndarray) -> Target:
+        """What is to be predicted for the sequences of these numbers."""
+
+    @abstractmethod
+    def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
+        """The head's outputs for a batch, from hidden states ``[tokens, width]``."""
+
+    @abstractmethod
+    def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:
+        """Sum of the loss over the batch's targets."""
+
+    def forward(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> dict[str, Term]:
+        """Loss terms of a batch, from hidden states ``[tokens, width]``."""
+        logits = self.logits(hidden, batch, heads).float()
+        target = batch.targets[self.term]
+        loss = self.loss(logits, batch) if len(target.index) else logits.sum() * 0.0
+        return {self.term: Term(loss, len(target.index), None)}
+
+    # Answers
+
+    @abstractmethod
+    def split_outputs(self, logits: np.ndarray, batch: PackedBatch) -> list[np.ndarray]:
+        """The outputs of each sequence of a batch."""
+
+    @abstractmethod
+    def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
+        """One prediction a record, from the outputs of all sequences; windows are brought together."""
+
+    @abstractmethod
+    def scores(self, source: Source, predictions: Sequence[Prediction], resamples: int = 0) -> Scores:
+        """The metrics of predictions for labelled records, with intervals from ``resamples`` resamples."""
+
+    def calibrate(self, source: Source, predictions: list[Prediction]) -> list[Prediction]:
+        """Sets what is tuned on validation data, such as a threshold, and gives the predictions it leads to."""
+        return predictions
+
+    @property
+    def metric(self) -> str:
+        """The metric that decides which checkpoint is best."""
+        chosen: str | None = getattr(self.config, "metric", None)
+        return chosen or self.default_metric
+
+    def rank(self, values: Mapping[str, float | None]) -> float | None:
+        """What the best checkpoint is found by, the lower the better; None where the metric is undefined."""
+        value = values[self.metric]
+        return value if value is None or self.metric in LOWER_IS_BETTER else -value
+
+
+def check_metric(metric: str | None, known: Sequence[str]) -> None:
+    """Makes sure that a task's metric exists.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if metric is not None and metric not in known:
+        raise ConfigError(f'metric is "{metric}"; it is one of {", ".join(known)}.{nearest(metric, known)}')
+
+
+def first_rows(batch: PackedBatch, hidden: Tensor) -> Tensor:
+    """Hidden states of each sequence's first token, ``[sequences, width]``."""
+    return hidden[batch.cu_seqlens[:-1].long()]
+
+
+def of_sequences(labels: np.ndarray) -> Target:
+    """A target for each sequence."""
+    return Target(torch.arange(len(labels)), torch.from_numpy(labels), of_sequences=True)
+
+
+def mean_by_record(inputs: Inputs, outputs: Sequence[np.ndarray], records: int) -> np.ndarray:
+    """Outputs of windows, averaged for each record: ``[records, outputs]``."""
+    stacked = np.stack(outputs) if len(outputs) else np.zeros((0, 1), np.float32)
+    counts = np.bincount(inputs.record, minlength=records)
+    sums = np.zeros((records, stacked.shape[1]), np.float64)
+    np.add.at(sums, inputs.record, stacked)
+    return sums / np.maximum(counts, 1)[:, None]
+
+
+def order_labels(found: Counter[str], declared: Sequence[str] | None, what: str) -> list[str]:
+    """The labels of a run in order: as declared, else numbers by value, else by the alphabet.
+
+    Raises:
+        DataError: A label of the training records was not declared, or there is only one.
+    """
+    if declared is not None:
+        extra = [label for label in found if label not in declared]
+        if extra:
+            raise DataError(
+                f"The training records have {what} that task.labels does not list: {listed(extra, found)}. Add them, "
+                "or mend the records."
+            )
+        labels = list(declared)
+    else:
+        labels = sorted(found, key=_label_key)
+    if len(labels) < 2:
+        only = f'only the {what.removesuffix("s")} "{labels[0]}"' if labels else f"no {what}"
+        raise DataError(f"The training records have {only}, and there is nothing to tell apart: two are needed.")
+    return labels
+
+
+def listed(labels: Sequence[str], counts: Mapping[str, int]) -> str:
+    """Some labels with their counts, for a message."""
+    shown = ", ".join(f'"{label}" ({counts[label]:,})' for label in labels[:SHOWN])
+    return shown + (f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else "")
+
+
+def check_state(state: Mapping[str, Any], name: str) -> None:
+    """Makes sure that what a run kept is of the same task.
+
+    Raises:
+        CheckpointError: It is of another one.
+    """
+    if state.get("task") != name:
+        raise CheckpointError(f"The run was trained for {state.get('task')}, and its config says {name}.")
+
+
+def _label_key(label: str) -> tuple[bool, float, str]:
+    try:
+        return False, float(label), label
+    except ValueError:
+        return True, 0.0, label

@@ -1,0 +1,446 @@
+"""``seqbert finetune``: from a table of labelled records to a model, its metrics and its predictions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from seqbert import config as config_tree
+from seqbert import registry
+from seqbert.errors import CheckpointError, ConfigError
+from seqbert.models import hub
+from seqbert.models.adaptation import add_lora, freeze, merged, reinitialise_top
+from seqbert.models.model import Model
+from seqbert.tasks import Sequencing, Source, build_task
+from seqbert.training import checkpoint
+from seqbert.training.device import Device
+from seqbert.training.evaluation import Metrics, task_outputs
+from seqbert.training.evaluation_folder import write_evaluation
+from seqbert.training.finetune_config import FinetuneConfig, load_finetune_config
+from seqbert.training.finetune_data import TEST, TRAIN, VALIDATION, fingerprint, part_report, read_labelled
+from seqbert.training.finetuned import Finetuned
+from seqbert.training.initialise import Initial, build_model, encoder_config, find_initial
+from seqbert.training.loader import load_steps
+from seqbert.training.logging import Console, MetricsLog
+from seqbert.training.loop import Loop, LoopSettings
+from seqbert.training.optimizers import build_optimizer
+from seqbert.training.preparation import read_tokenizer
+from seqbert.training.resuming import check_places, check_same_config, restore
+from seqbert.training.run_folder import RunFolder, replace_folder, write_json
+
+WORST = sys.float_info.max
+"""Stands for a metric that is undefined when the best checkpoint is looked for."""
+
+PROBLEM_TYPES = {"regression": "regression", "classification": "single_label_classification"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FinetuneResult:
+    """Where a run lies and what it reached.
+
+    Attributes:
+        folder: The run's folder.
+        metric: The metric that the best checkpoint was chosen by.
+        metrics: By part ("validation", "test"), each metric as plain data: value, low, high, note. Of the best seed.
+        seeds: For each seed, the value of every metric by part; one entry where a single seed was run.
+        summary: For several seeds, by part and metric: median, mean and standard deviation.
+        best_seed: The seed whose model is the run's.
+        best_step: The step whose weights are in ``model``.
+        notes: What the user was told about data and weights.
+    """
+
+    folder: Path
+    metric: str
+    metrics: dict[str, dict[str, Any]]
+    seeds: dict[int, dict[str, dict[str, float | None]]]
+    summary: dict[str, dict[str, dict[str, float]]]
+    best_seed: int
+    best_step: int | None
+    notes: list[str]
+
+
+def finetune(
+    config: str | Path | Mapping[str, Any] | FinetuneConfig,
+    overrides: list[str] | None = None,
+    *,
+    resume: str | None = None,
+    overwrite: bool = False,
+) -> FinetuneResult:
+    """Trains an encoder and a head on labelled records.
+
+    Args:
+        config: A path, the name of a shipped config, a mapping, or a :class:`FinetuneConfig`.
+        overrides: As on the command line: ``["--training.epochs", "5"]``.
+        resume: "auto" goes on from the newest intact checkpoint of the output folder, or starts afresh where
+            there is none; a path names a checkpoint.
+        overwrite: Replace a run that the output folder holds.
+
+    Raises:
+        SeqbertError: whatever the user can mend: a key, a file, a label, a folder that holds another run.
+    """
+    settings = load_finetune_config(config, overrides)
+    with Console() as console:
+        return _Runs(settings, console, resume, overwrite).carry_out()
+
+
+class _Runs:
+    """The runs of all seeds over the same records."""
+
+    def __init__(self, config: FinetuneConfig, console: Console, resume: str | None, overwrite: bool) -> None:
+        self.config, self.console, self.resume = config, console, resume
+        self.notes: list[str] = []
+        self.device = Device.of(config.run)
+        self.folder = RunFolder(Path(config.output))
+        self.folder.check(overwrite, resume is not None)
+        check_places(self.folder, config.init, resume)
+        if resume is not None and self.folder.exists():
+            check_same_config(self.folder, config)
+        if resume not in (None, "auto") and config.training.seeds > 1:
+            raise ConfigError("A run of several seeds is resumed as a whole: --resume auto.")
+        assert config.domain.name is not None
+        self.name = config.domain.name
+        self.domain = registry.load(self.name)(config.domain.options)
+        self.initial: Initial | None = None if config.init is None else find_initial(config.init, [self.name])
+        self.encoder = encoder_config(config.model, self.initial)
+        if config.training.max_length > self.encoder.max_position_embeddings:
+            raise ConfigError(
+                f"training.max_length is {config.training.max_length}, and the encoder has positions for "
+                f"{self.encoder.max_position_embeddings} tokens: lower the one, or raise "
+                "model.max_position_embeddings where the weights are new."
+            )
+        self.task = build_task(config.task)
+
+    def carry_out(self) -> FinetuneResult:
+        with self.folder.lock():
+            return self._carry_out()
+
+    def _carry_out(self) -> FinetuneResult:
+        config, training = self.config, self.config.training
+        self.console.say(f"Reading the records of {config.data.train}")
+        self.data = read_labelled(config.data, self.task, self.domain, self._note)
+        self.tokenizer_json = self._tokenizer()
+        self.domain.use(Tokenizer.from_str(self.tokenizer_json))
+        how = Sequencing(training.max_length, config.data.long, config.data.stride, config.seed, training.batch_size)
+        self.sources = {part: self.task.source(rows, self.domain, how) for part, rows in self.data.parts.items()}
+        self.folder.begin(resume=self.resume is not None)
+        self._write_inputs()
+        self._say_start()
+        seeds = range(config.seed, config.seed + training.seeds)
+        if training.seeds == 1:
+            done = {config.seed: _Run(self, config.seed, self.folder, self.resume).carry_out()}
+        else:
+            done = {}
+            for number, seed in enumerate(seeds):
+                self.console.say(f"Seed {seed} ({number + 1} of {training.seeds})")
+                folder = RunFolder(self.folder.path / "seeds" / str(seed))
+                done[seed] = _Run(self, seed, folder, self.resume).carry_out()
+        return self._result(done)
+
+    def _tokenizer(self) -> str:
+        """The tokenizer of the run, as JSON: a given one, that of init, or a new one over the training records."""
+        part = self.config.domain
+        if part.tokenizer is not None:
+            return read_tokenizer(Path(part.tokenizer), "domain.tokenizer")
+        kept = None if self.initial is None or part.vocabulary == "replace" else self.initial.tokenizer(self.name)
+        if kept is not None:
+            return kept
+        texts = (
+            self.domain.canonical(text) if self.task.shape == "question" and place else text
+            for example in self.data.train
+            for place, text in enumerate(example.sequences)
+        )
+        return str(self.domain.tokenizer(texts, part.vocab_size).to_str())
+
+    def _write_inputs(self) -> None:
+        path = self.folder.tokenizer(self.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.tokenizer_json, encoding="utf-8")
+        self.folder.config.write_text(config_tree.dump(self.config), encoding="utf-8")
+        write_json(
+            self.folder.path / "data.json",
+            {
+                part: self.data.reports.get(part, {})
+                | {"used": part_report(source, self.task, self.domain)}
+                | ({"shared_with_train": self.data.shared[part]} if part in self.data.shared else {})
+                for part, source in self.sources.items()
+            },
+        )
+
+    def _say_start(self) -> None:
+        for part, source in self.sources.items():
+            report = self.data.reports.get(part, {})
+            skipped = report.get("records", {}).get("skipped", 0)
+            line = f"{part}: {len(source.records):,} records"
+            if skipped:
+                reasons = ", ".join(f"{reason} ({count:,})" for reason, count in report["skipped"].items())
+                line += f", {skipped:,} skipped: {reasons}"
+            if source.inputs.windowed:
+                line += f"; {source.inputs.windowed:,} are longer than a sequence and lie in several windows"
+            if source.inputs.cut:
+                line += f"; {source.inputs.cut:,} were cut, by {source.inputs.cut_tokens:,} tokens in all"
+            self._note(line)
+        if VALIDATION not in self.sources:
+            self._note("There are no validation records: the newest weights are kept.")
+
+    def _result(self, done: dict[int, _Outcome]) -> FinetuneResult:
+        metric = self.task.metric
+        part = VALIDATION if VALIDATION in self.sources else None
+        ranked = sorted(done, key=lambda seed: (done[seed].rank, seed))
+        best = ranked[0]
+        if len(done) > 1:
+            self._adopt(best)
+        values = {
+            seed: {
+                part: {name: row["value"] for name, row in summary["metrics"].items()}
+                for part, summary in outcome.metrics.items()
+            }
+            for seed, outcome in done.items()
+        }
+        summary = _summary(values) if len(done) > 1 else {}
+        outcome = done[best]
+        metrics = {part: tree["metrics"] for part, tree in outcome.metrics.items()}
+        result = FinetuneResult(self.folder.path, metric, metrics, values, summary, best, outcome.best_step, self.notes)
+        write_json(
+            self.folder.path / "result.json",
+            {
+                "metric": metric,
+                "chosen_on": part,
+                "best_seed": best,
+                "best_step": outcome.best_step,
+                "metrics": metrics,
+                "seeds": {str(seed): parts for seed, parts in values.items()},
+                "summary": summary,
+                "seconds": {str(seed): round(one.seconds, 1) for seed, one in done.items()},
+                "notes": self.notes,
+            },
+        )
+        return result
+
+    def _adopt(self, seed: int) -> None:
+        """Makes the best seed's model, labels and evaluation those of the run."""
+        chosen = RunFolder(self.folder.path / "seeds" / str(seed))
+        for name in ("model", "evaluation"):
+
+            def fill(draft: Path, name: str = name) -> None:
+                shutil.copytree(chosen.path / name, draft, dirs_exist_ok=True)
+
+            if (chosen.path / name).is_dir():
+                replace_folder(self.folder.path / name, fill)
+        shutil.copyfile(chosen.task, self.folder.task)
+
+    def _note(self, message: str) -> None:
+        self.notes.append(message)
+        self.console.say(message)
+
+
+@dataclasses.dataclass(slots=True)
+class _Outcome:
+    """What one seed reached: ``metrics`` by part as the files hold them, and what seeds are compared by."""
+
+    metrics: dict[str, dict[str, Any]]
+    rank: float
+    best_step: int | None
+    seconds: float
+
+
+class _Run:
+    """The run of one seed."""
+
+    def __init__(self, runs: _Runs, seed: int, folder: RunFolder, resume: str | None) -> None:
+        self.runs, self.seed, self.folder, self.resume = runs, seed, folder, resume
+        self.task, self.config = runs.task, runs.config
+
+    def carry_out(self) -> _Outcome:
+        training, run = self.config.training, self.config.run
+        begun = time.monotonic()
+        model = self._model()
+        optimizer = build_optimizer(
+            training.optimizer,
+            model.named_parameters(),
+            training.learning_rate,
+            training.layer_decay,
+            model.config.num_hidden_layers,
+        )
+        data = {self.runs.name: fingerprint(self.runs.data.parts, self.runs.tokenizer_json)}
+        progress = restore(self.folder, self.resume, model, optimizer, data, self.runs._note)
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        if self.folder is not self.runs.folder:  # so that a seed's folder is a run like any other
+            alone = dataclasses.replace(
+                self.config,
+                output=str(self.folder.path),
+                seed=self.seed,
+                training=dataclasses.replace(training, seeds=1),
+            )
+            self.folder.config.write_text(config_tree.dump(alone), encoding="utf-8")
+        source = self._training_source()
+        steps = max(1, round(training.epochs * source.batcher.steps_per_epoch))
+        log = MetricsLog(self.folder.path, progress.step)
+        try:
+            loop = self._loop(model, optimizer, progress, log, source, steps)
+            loop.run(load_steps([(self.task, source)], range(progress.step, steps), run.workers))
+        finally:
+            log.close()
+        seconds = time.monotonic() - begun
+        metrics = self._evaluate()
+        self._draw_curve()
+        rank = WORST if progress.best_score is None else progress.best_score
+        return _Outcome(metrics, rank, progress.best_step, seconds)
+
+    def _model(self) -> Model:
+        runs, training = self.runs, self.config.training
+        heads = {runs.name: {self.task.head: self.task.outputs_size}}
+        replaced = {runs.name} if self.config.domain.vocabulary == "replace" else set()
+        model, notes = build_model(
+            runs.encoder,
+            {runs.name: Tokenizer.from_str(runs.tokenizer_json)},
+            heads,
+            self.seed,
+            runs.initial,
+            replaced,
+            self.config.features,
+            {self.task.head},
+        )
+        if self.seed == self.config.seed:
+            for note in notes:
+                runs._note(note)
+        reinitialise_top(model, training.reinitialise, self.seed)
+        if training.lora is not None:
+            add_lora(model, training.lora, self.seed)
+        freeze(model, training.freeze.embeddings, training.freeze.layers)
+        if self.seed == self.config.seed:
+            trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+            total = sum(weight.numel() for weight in model.parameters())
+            share = "" if trained == total else f", {trained:,} of them trained"
+            runs.console.say(f"{total:,} parameters{share}, on {runs.device}")
+        return runs.device.place(model)
+
+    def _training_source(self) -> Source:
+        source = self.runs.sources[TRAIN]
+        return dataclasses.replace(source, batcher=dataclasses.replace(source.batcher, seed=self.seed))
+
+    def _loop(
+        self,
+        model: Model,
+        optimizer: Any,
+        progress: checkpoint.Progress,
+        log: MetricsLog,
+        source: Source,
+        steps: int,
+    ) -> Loop:
+        training, run, name = self.config.training, self.config.run, self.runs.name
+        held_out = self.runs.sources.get(VALIDATION)
+        every = training.evaluate_every
+
+        def validate() -> dict[str, Metrics]:
+            if held_out is None:
+                return {}
+            outputs, loss = task_outputs(model, self.task, held_out, self.runs.device)
+            predictions = self.task.calibrate(held_out, self.task.predict(held_out, outputs))
+            scores = self.task.scores(held_out, predictions)
+            return {name: {"loss": loss} | {metric: row.value for metric, row in scores.items()}}
+
+        def score(metrics: dict[str, Metrics]) -> float | None:
+            if name not in metrics:
+                return None
+            rank = self.task.rank(metrics[name])
+            return WORST if rank is None else rank
+
+        return Loop(
+            model=model,
+            learnables={name: self.task},
+            shares={name: 1.0},
+            optimizer=optimizer,
+            schedule=training.schedule.factor,
+            settings=LoopSettings(
+                seed=self.seed,
+                steps=steps,
+                learning_rate=training.learning_rate,
+                clip_norm=training.clip_norm,
+                evaluate_every=source.batcher.steps_per_epoch if every == "epoch" else every,
+                log_every=run.log_every,
+                checkpoint_every=run.checkpoint_every,
+                keep=run.keep,
+                evaluate_first=False,
+                patience=training.early_stopping,
+            ),
+            device=self.runs.device,
+            folder=self.folder.checkpoints,
+            validate=validate,
+            score=score,
+            keep_best=lambda: self._save(model),
+            console=self.runs.console,
+            log=log,
+            progress=progress,
+        )
+
+    def _save(self, model: Model) -> None:
+        """Writes the model in Hugging Face layout, and the labels and thresholds that go with it."""
+        state = self.task.state()
+        kind = PROBLEM_TYPES.get(self.config.task.name)
+        if state.get("multilabel"):
+            kind = "multi_label_classification"
+        scale = (state["mean"], state["deviation"]) if "deviation" in state else None
+
+        def fill(draft: Path) -> None:
+            hub.save(
+                merged(model),
+                self.runs.name,
+                draft,
+                self.runs.folder.tokenizer(self.runs.name),
+                self.config.training.max_length,
+                labels=self.task.label_names,
+                problem_type=kind,
+                scale=scale,
+            )
+
+        try:
+            replace_folder(self.folder.path / "model", fill)
+            write_json(self.folder.task, state)
+        except OSError as error:
+            raise CheckpointError(f'The model cannot be written to "{self.folder.path}": {error.strerror}.') from error
+
+    def _evaluate(self) -> dict[str, dict[str, Any]]:
+        """Scores the best weights on validation and test records, with intervals, and writes what was found."""
+        trained = Finetuned.of_run(self.folder.path, self.runs.device)
+        summaries = {}
+        for part in (VALIDATION, TEST):
+            if part in self.runs.data.parts:
+                self.runs.console.say(f"Scoring the best weights on the {part} records")
+                scores, predictions, source = trained.evaluate(self.runs.data.parts[part])
+                summaries[part] = write_evaluation(
+                    self.folder.evaluation / part, trained.task, source, scores, predictions
+                )
+        return summaries
+
+    def _draw_curve(self) -> None:
+        from seqbert.analysis import plots
+
+        lines = (self.folder.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        self.folder.evaluation.mkdir(exist_ok=True)
+        plots.learning_curve([json.loads(line) for line in lines], self.folder.evaluation / "learning_curve.png")
+
+
+def _summary(values: dict[int, dict[str, dict[str, float | None]]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Median, mean and standard deviation over the seeds, by part and metric."""
+    first = next(iter(values.values()))
+    summary: dict[str, dict[str, dict[str, float]]] = {}
+    for part, metrics in first.items():
+        for metric in metrics:
+            found = [value for seed in values.values() if (value := seed[part][metric]) is not None]
+            if found:
+                summary.setdefault(part, {})[metric] = {
+                    "median": statistics.median(found),
+                    "mean": statistics.fmean(found),
+                    "standard_deviation": statistics.stdev(found) if len(found) > 1 else 0.0,
+                    "seeds": len(found),
+                }
+    return summary
