@@ -156,9 +156,9 @@ def _domains(arguments: list[str]) -> int:
 
 
 def _config_arguments(
-    name: str, description: str, arguments: list[str], schema: str, *flags: str
+    name: str, description: str, arguments: list[str], schema: Callable[[], type], *flags: str
 ) -> tuple[Any, list[str]]:
-    """The config, the flags of the command, and the overrides that remain; ``schema`` names the config's class."""
+    """The config, the flags of the command, and the overrides that remain; ``schema`` gives the config's class."""
     parser = _parser(name, description)
     parser.usage = f"seqbert {name} CONFIG [--key value ...]"
     parser.add_argument("config", metavar="CONFIG", help="a path, or the name of a shipped config such as quickstart")
@@ -168,12 +168,11 @@ def _config_arguments(
         either.add_argument("--overwrite", action="store_true", help="replace the run that the output folder holds")
     _json_flag(parser)
     if not arguments or any(argument in ("-h", "--help") for argument in arguments):
-        import seqbert
         from seqbert.config import render_help
 
         parser.print_help()
         print("\nconfig keys, each of which --key value overrides:\n")
-        print(render_help(getattr(seqbert, schema)))
+        print(render_help(schema()))
         raise SystemExit(0 if arguments else USER_ERROR)
     if arguments[0].startswith("-"):
         parser.error("CONFIG comes first: seqbert " + name + " CONFIG [--key value ...]")
@@ -181,9 +180,21 @@ def _config_arguments(
     return options, overrides
 
 
+def _pretrain_schema() -> type:
+    from seqbert.training.pretrain_config import PretrainConfig
+
+    return PretrainConfig
+
+
+def _finetune_schema() -> type:
+    from seqbert.training.finetune_config import FinetuneConfig
+
+    return FinetuneConfig
+
+
 def _prepare(arguments: list[str]) -> int:
     description = "Makes the tokenizers and corpora of a config, and prints the data report."
-    options, overrides = _config_arguments("prepare", description, arguments, "PretrainConfig")
+    options, overrides = _config_arguments("prepare", description, arguments, _pretrain_schema)
     from seqbert.training.pretrain import prepare
 
     corpora = prepare(options.config, overrides)
@@ -218,7 +229,7 @@ def _report_lines(report: dict[str, Any]) -> list[str]:
 
 def _pretrain(arguments: list[str]) -> int:
     description = "Trains an encoder: tokenizer, corpus and pretraining in one."
-    options, overrides = _config_arguments("pretrain", description, arguments, "PretrainConfig", "resume")
+    options, overrides = _config_arguments("pretrain", description, arguments, _pretrain_schema, "resume")
     from seqbert.training.pretrain import pretrain
 
     result = pretrain(options.config, overrides, resume=options.resume, overwrite=options.overwrite)
@@ -271,7 +282,7 @@ def _filled_examples(result: PretrainResult) -> list[list[str]]:
 
 def _finetune(arguments: list[str]) -> int:
     description = "Trains an encoder for a task, on labelled records."
-    options, overrides = _config_arguments("finetune", description, arguments, "FinetuneConfig", "resume")
+    options, overrides = _config_arguments("finetune", description, arguments, _finetune_schema, "resume")
     from seqbert.training.finetune import finetune
 
     result = finetune(options.config, overrides, resume=options.resume, overwrite=options.overwrite)

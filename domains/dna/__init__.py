@@ -14,8 +14,9 @@ import numpy as np
 
 from domains.alphabet import Alphabet, Cleaned, each_character, places
 from domains.dna.tables import tables
+from domains.dna.uci import uci_examples
 from domains.fasta import Names, looks_like_fasta, read_fasta, write_fasta
-from seqbert.domain import SPECIAL_TOKENS, Augmentation, Document, Domain, Encoded, Report, Sample
+from seqbert.domain import SPECIAL_TOKENS, Augmentation, Document, Domain, Encoded, Example, Report, Sample
 from seqbert.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
@@ -180,6 +181,10 @@ class DNA(Domain):
                 report.repaired(source, "characters that are no nucleotide written as N")
             metadata = {"description": description.strip()} if description.strip() else {}
             yield Document(names.unique(name, record.number), segments, source, metadata)
+
+    def examples(self, path: Path, report: Report) -> Iterator[Example] | None:
+        """Yields the rows of UCI's splice junctions or promoters; see :func:`domains.dna.uci.uci_examples`."""
+        return uci_examples(path, self.canonical, report)
 
     def canonical(self, raw: str) -> str:
         """Upper-case DNA without blanks and gaps, as :meth:`read` does it to a record; it is not split at N.

@@ -3,7 +3,7 @@
 Genes are open reading frames of at least 100 codons, from the first ATG to the stop; none was annotated.
 
 ==============  ===========================================================================================
-classification  whether 10 codons are the beginning of a gene, its end, or from inside
+classification  whether 8 codons are the beginning of a gene, its end, or from inside
 regression      the share of G and C
 tagging         how many bases may stand at each place of a gene without another amino acid: 0, 2 or 4
                 (the degeneracy of sites after Li, Wu & Luo 1985)
@@ -32,7 +32,7 @@ _CODE = dict(
 )  # the genetic code, as NCBI's table 11 orders it
 _OPENING = re.compile(r"[GC]{5,12}[AT]{3,}[GC]{5,12}")
 
-_END = 30
+_END = 24
 _STRETCH = 60
 _PART = 48
 _MOST = 1200
@@ -61,7 +61,7 @@ def degeneracy(codon: str) -> list[str]:
 
 
 def classification(domain: Domain) -> Iterator[Example]:
-    """The first ten codons of a gene, ten from its middle, and the last ten with the stop."""
+    """The first eight codons of a gene, eight from its middle, and the last eight with the stop."""
     number = count()
     for document, gene in _genes(domain):
         middle = len(gene) // 6 * 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from domains.compressed import without_compression
 from domains.music import abc_notation, containers, midi, scores
 from domains.music.alphabet import KEYS, PITCHES, transposed_key, words
+from domains.music.corpus import corpus_tables, tune_files
 from domains.music.piece import Draft, parse
 from domains.music.tables import notes, tables
 from seqbert.domain import SPECIAL_TOKENS, Augmentation, Document, Domain, Encoded, Report, Sample
@@ -204,14 +204,7 @@ class Music(Domain):
 
     def sample(self) -> Sample:
         """Every third tune of Ryan's Mammoth Collection, which music21 brings along."""
-        found = importlib.util.find_spec("music21")
-        folders = found.submodule_search_locations if found is not None else None
-        files = sorted(Path(folders[0], "corpus", "ryansMammoth").glob("*.abc")) if folders else []
-        if not files:
-            raise DataError(
-                "The sample of music needs the corpus that comes with music21, which this installation "
-                "lacks. Install music21 from PyPI, or give files under data."
-            )
+        files = tune_files()
         return Sample(
             about=(
                 f"{len(files[::3])} fiddle tunes in ABC: every third of Ryan's Mammoth Collection (1883, "
@@ -219,7 +212,7 @@ class Music(Domain):
                 "distributed by permission of the transcribers"
             ),
             files=files[::3],
-            tables=tables(self),
+            tables=tables(self) | corpus_tables(self),
         )
 
     def _read_book(self, path: Path, report: Report) -> Iterator[Document]:

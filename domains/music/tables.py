@@ -1,4 +1,4 @@
-"""Labelled tables of the music sample, the fiddle tunes of Ryan's Mammoth Collection, and of music21's corpus.
+"""Labelled tables of the music sample, the fiddle tunes of Ryan's Mammoth Collection.
 
 ==============  ===========================================================================================
 classification  the metre of two bars whose time signature was taken out
@@ -6,15 +6,12 @@ regression      the height at which two bars lie: the mean MIDI number of their 
 tagging         the degree of each note in the major scale of the key signature: 1 to 7, or "chromatic"
 span            the highest note of two bars
 choice          which of four bars ends the tune
-tune_type       jig, reel, hornpipe and others, of whole tunes; by the R: field
-composer        eight bars of a work by one of six composers, from music21's corpus
 ==============  ===========================================================================================
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from seqbert.models.config import EncoderConfig
-from seqbert.models.heads import check_heads
+from seqbert.models.heads import POOLED, head_outputs
 
 TRAINING_FACTOR = 3
 """Operations of a training step over those of its forward pass: each product has two in the backward pass,
@@ -57,13 +57,13 @@ class Description:
         return TRAINING_FACTOR * self.forward_flops_per_token
 
 
-_HEAD_PARTS = ("masked LM head", "pooler", "pair classifier")
+_HEAD_PARTS = ("masked LM head", "pooler", "pair classifier", "task head")
 
 
 def describe(
     config: EncoderConfig,
     vocab_size: int = 30522,
-    heads: Collection[str] = ("masked_lm", "pair"),
+    heads: Collection[str] | Mapping[str, int] = ("masked_lm", "pair"),
     *,
     length: int = 128,
     target_share: float = 0.15,
@@ -74,12 +74,13 @@ def describe(
     1). With H for ``hidden_size``, I for ``intermediate_size``, V for ``vocab_size`` and L for ``length``, a
     block costs a token 8H² for the projections to queries, keys, values and output, 4LH for attention's two
     products (of which a causal kernel may skip up to half), and 4HI for the feed-forward part. The masked LM
-    costs a *target* 2H² + 2HV, the pair head a *sequence* 2H² + 4H.
+    costs a *target* 2H² + 2HV, the pair head a *sequence* 2H² + 4H. A task's head of C outputs costs 2HC a sequence or
+    a token, and a pooler, where it has one, 2H² a sequence.
 
     Args:
         config: The encoder's shape.
         vocab_size: Number of word embeddings; by default that of the published English BERT.
-        heads: Kinds of heads, as for ``Model``.
+        heads: Kinds of heads, with the number of outputs of those that need one, as for ``Model``.
         length: Tokens in a sequence.
         target_share: Share of the tokens that the masked LM predicts; 1 for a causal model.
 
@@ -90,7 +91,7 @@ def describe(
     >>> describe(PRESETS["bert-tiny"], heads=()).total_parameters
     4369408
     """
-    check_heads(heads)
+    kinds = head_outputs(heads, vocab_size)
     hidden, layers, intermediate = config.hidden_size, config.num_hidden_layers, config.intermediate_size
     norm = 2 * hidden
     square = hidden * hidden + hidden  # a linear layer from hidden states to hidden states
@@ -108,11 +109,16 @@ def describe(
         "attention scores and sums": layers * 4 * length * hidden,
         "feed-forward": layers * 4 * hidden * intermediate,
     }
-    if "masked_lm" in heads:
+    if "masked_lm" in kinds:
         parameters["masked LM head"] = square + norm + vocab_size
         forward_flops["masked LM head"] = target_share * (2 * hidden**2 + 2 * hidden * vocab_size)
-    if "pair" in heads:
+    if "pair" in kinds:
         parameters["pooler"] = square
         parameters["pair classifier"] = 2 * hidden + 2
         forward_flops["pair head"] = (2 * hidden**2 + 4 * hidden) / length
+    for kind, outputs in kinds.items():
+        if kind not in ("masked_lm", "pair"):
+            parameters["task head"] = (square if kind in POOLED else 0) + outputs * (hidden + 1)
+            rows = 1 / length if kind in POOLED else 1
+            forward_flops["task head"] = rows * (2 * hidden**2 * (kind in POOLED) + 2 * hidden * outputs)
     return Description(parameters, forward_flops, length, target_share)

@@ -18,6 +18,8 @@ DPI = 150
 
 _NUMBERED = 25  # classes up to which each cell says its numbers
 _WIDE = 12  # classes up to which there is room for counts in full and for shares
+_NAMED = 120  # classes up to which their names can be read
+_LARGEST_SIDE = 14.0  # inches
 _LONGEST_NAME = 24
 _BLUE, _ORANGE, _GREY = "#2f6db3", "#d9702b", "#8a8a8a"
 
@@ -26,7 +28,8 @@ def confusion_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> No
     """Draws how many records of each true class were given each class.
 
     A cell's colour is its share of its row, so that rare classes are seen as well as frequent ones. Up to 25
-    classes each cell also says its count, up to 12 its share too. Of long names the middle is left out.
+    classes each cell also says its count, up to 12 its share too. Of long names the middle is left out; of more than
+    120 classes only the numbers are given.
 
     Args:
         matrix: Counts ``[true classes, predicted classes]``, of one class at least.
@@ -41,26 +44,29 @@ def confusion_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> No
     if counts.shape != (classes, classes) or not classes:
         raise ValueError(f"a confusion matrix of {classes} classes is square, not {counts.shape}")
     shares = counts / np.maximum(totals, 1)
-    cell = 0.8 if classes <= _WIDE else 0.55 if classes <= _NUMBERED else 0.2  # inches
-    labels = [_shortened(name) for name in names]
-    margin = 0.085 * max(map(len, labels))
+    cell = 0.8 if classes <= _WIDE else 0.55 if classes <= _NUMBERED else min(0.2, _LARGEST_SIDE / classes)
+    labels = [_shortened(name) for name in names] if classes <= _NAMED else []
+    longest = max(map(len, labels), default=4)
+    margin = 0.085 * longest
     side = max(classes * cell, 1.8)
     figure = _figure(side + margin + 1.9, side + margin + 1.1)
     axes = figure.add_subplot()
     # Errors that spread over many classes have small shares, which a linear scale would not show.
     image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(1 if classes <= _NUMBERED else 0.5, 0, 1))
-    size = 9 if classes <= _NUMBERED else 6.5
-    straight = classes <= 6 and max(map(len, labels)) <= 10
-    axes.set_xticks(range(classes), labels, fontsize=size, rotation=0 if straight else 90, parse_math=False)
-    axes.set_yticks(range(classes), labels, fontsize=size, parse_math=False)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
+    if labels:
+        size = 9 if classes <= _NUMBERED else 32 * cell
+        upright = classes <= 6 and longest <= 10
+        axes.set_xticks(range(classes), labels, fontsize=size, rotation=0 if upright else 90, parse_math=False)
+        axes.set_yticks(range(classes), labels, fontsize=size, parse_math=False)
+    axes.set_xlabel("predicted" if labels else "predicted class, by its number from 0")
+    axes.set_ylabel("true" if labels else "true class, by its number from 0")
     right = int(np.trace(counts))
     axes.set_title(f"{right:,} of {int(counts.sum()):,} right", fontsize=10)
-    axes.set_xticks(np.arange(classes + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(classes + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=1 if classes <= _NUMBERED else 0.4)
-    axes.tick_params(which="minor", length=0)
+    if labels:
+        axes.set_xticks(np.arange(classes + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(classes + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color="white", linewidth=1 if classes <= _NUMBERED else 0.4)
+        axes.tick_params(which="minor", length=0)
     axes.spines[:].set_visible(False)
     if classes <= _NUMBERED:
         _write_cells(axes, counts, shares, wide=classes <= _WIDE)

@@ -11,8 +11,8 @@ import numpy as np
 from seqbert.domain import Example
 from seqbert.errors import DataError
 
-_EXCHANGED = 1000
-"""Most clusters of which every pair is looked at; more of them are fine enough to come near without."""
+_EXCHANGED = 1000  # most clusters of which every pair is looked at; more are fine enough to come near without
+_NOTHING = 1e-6  # records squared: what rounding errors may amount to
 
 
 def hold_out(
@@ -105,8 +105,12 @@ def _clusters(examples: Sequence[Example], group: str | None) -> list[list[int]]
 
 def _chosen(counts: Sequence[Counter[Hashable]], share: float) -> set[int]:
     """Numbers of the clusters to hold out: taken in order where that brings the strata nearer to their share."""
-    total = sum(counts, Counter[Hashable]())
+    total: Counter[Hashable] = Counter()
+    for count in counts:
+        total.update(count)
     missing = {name: share * count for name, count in total.items()}
+    sizes = [count.total() for count in counts]
+    lacking = share * sum(sizes)
     held: set[int] = set()
 
     def gain(cluster: int, sign: int) -> float:
@@ -114,21 +118,28 @@ def _chosen(counts: Sequence[Counter[Hashable]], share: float) -> set[int]:
         return sum(count * (2 * sign * missing[name] - count) for name, count in counts[cluster].items())
 
     def move(cluster: int, sign: int) -> None:
+        nonlocal lacking
         (held.add if sign > 0 else held.discard)(cluster)
+        lacking -= sign * sizes[cluster]
         for name, count in counts[cluster].items():
             missing[name] -= sign * count
 
     for cluster in range(len(counts)):
         if gain(cluster, 1) > 0:
             move(cluster, 1)
-    sizes = [count.total() for count in counts]
-    # Rare strata are each rounded to the nearest; together that may be far from the share of all records.
-    for cluster in range(len(counts)):
-        lacking = sum(missing.values())
-        sign = -1 if cluster in held else 1
-        both = gain(cluster, sign) + sizes[cluster] * (2 * sign * lacking - sizes[cluster])
-        if both > 0 and 0 < len(held) + sign < len(counts):
-            move(cluster, sign)
+    # Rare strata are each rounded to the nearest; together that may be far from the share of all records. What brings
+    # it nearer is moved, in each round at most one cluster of a stratum, those first that their strata can best spare.
+    moved = True
+    while moved:
+        moved, touched = False, set[Hashable]()
+        signs = [-1 if cluster in held else 1 for cluster in range(len(counts))]
+        for cluster in sorted(range(len(counts)), key=lambda cluster: -gain(cluster, signs[cluster])):
+            if touched.isdisjoint(counts[cluster]):
+                sign, size = signs[cluster], sizes[cluster]
+                if gain(cluster, sign) + size * (2 * sign * lacking - size) > _NOTHING:
+                    move(cluster, sign)
+                    moved = True
+                    touched.update(counts[cluster])
     if len(counts) <= _EXCHANGED and max(sizes) > 1:
         _exchange(counts, share, held)
     if not held:
@@ -142,13 +153,13 @@ def _exchange(counts: Sequence[Counter[Hashable]], share: float, held: set[int])
     """Exchanges a cluster that is held out for one that is kept, the best pair first, as long as that helps."""
     names = list(dict.fromkeys(name for count in counts for name in count))
     table = np.array([[count[name] for name in names] + [count.total()] for count in counts], np.float64)
-    while held:
+    while 0 < len(held) < len(counts):
         inside = np.array(sorted(held))
         outside = np.setdiff1d(np.arange(len(counts)), inside)
         missing = share * table.sum(axis=0) - table[inside].sum(axis=0)
         pairs = [((missing + table[cluster] - table[outside]) ** 2).sum(axis=1) for cluster in inside]
         best = int(np.argmin([distances.min() for distances in pairs]))
-        if pairs[best].min() > (missing**2).sum() - 1e-6:
+        if pairs[best].min() > (missing**2).sum() - _NOTHING:
             return
         held.remove(int(inside[best]))
         held.add(int(outside[np.argmin(pairs[best])]))

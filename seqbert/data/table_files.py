@@ -223,7 +223,7 @@ def _evenly(lines: list[str], separator: str) -> bool:
 
 
 def _kind_of_json(text: str) -> Format:
-    """jsonl where the first line is a whole object and another follows."""
+    """Jsonl where the first line is a whole object and another follows."""
     first, _, rest = text.lstrip().partition("\n")
     try:
         whole = isinstance(json.loads(first), dict)

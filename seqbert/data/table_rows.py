@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seqbert.data.table_columns import Places, find_columns, is_header
-from seqbert.data.table_files import numbered_lines, open_decompressed, read_bytes, read_text
+from seqbert.data.table_files import numbered_lines, read_bytes, read_text
 from seqbert.data.table_options import TableOptions, Task
 from seqbert.domain import Report
 from seqbert.errors import DataError
@@ -151,25 +151,27 @@ def parquet_rows(reading: Reading) -> Iterator[Row]:
         DataError: The file cannot be read as Parquet, or lacks a column.
     """
     import pyarrow
-    import pyarrow.parquet
+    from pyarrow.parquet import ParquetFile
 
     path = reading.path
-    try:
-        with open_decompressed(path) as stream:
-            compressed = stream.read(4) == b"PAR1" and path.open("rb").read(4) != b"PAR1"
-        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(read_bytes(path)) if compressed else path)
-    except (OSError, EOFError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {' '.join(str(error).split())[:200]}.") from error
-    columns = file.schema_arrow.names
-    places = reading.places(columns)
     number = 0
-    with file:
-        for batch in file.iter_batches(_BATCH, columns=[columns[place] for place in places.used]):
-            read = {place: batch.column(columns[place]).to_pylist() for place in places.used}
-            for row in range(batch.num_rows):
-                cells = {place: values[row] for place, values in read.items()}
-                yield _row(cells, places, number, f"{path}:{number + 1}")
-                number += 1
+    try:
+        with path.open("rb") as stream:
+            plain = stream.read(4) == b"PAR1"
+        with ParquetFile(path if plain else pyarrow.BufferReader(read_bytes(path))) as file:
+            columns = file.schema_arrow.names
+            places = reading.places(columns)
+            for batch in file.iter_batches(_BATCH, columns=[columns[place] for place in places.used]):
+                read = {place: batch.column(columns[place]).to_pylist() for place in places.used}
+                for row in range(batch.num_rows):
+                    cells = {place: values[row] for place, values in read.items()}
+                    yield _row(cells, places, number, f"{path}:{number + 1}")
+                    number += 1
+    except (OSError, EOFError, KeyError, ValueError, pyarrow.ArrowException) as error:
+        after = f" after record {number}" if number else ""
+        raise DataError(
+            f"{path} cannot be read as Parquet{after}: {' '.join(str(error).split())[:200].rstrip('.')}."
+        ) from error
 
 
 def is_missing(cell: Any) -> bool:

@@ -36,7 +36,7 @@ def import_checkpoint(
         registry.load(domain)
     checkpoint = hub.read_checkpoint(source)
     name = domain or "imported"
-    model = Model(checkpoint.config, {name: checkpoint.vocab_size}, {name: checkpoint.heads})
+    model = Model(checkpoint.config, {name: checkpoint.vocab_size}, {name: checkpoint.heads}, checkpoint.features)
     model.initialise(seed=0)
     report = hub.load_into(model, name, checkpoint)
     pooler_only = any(".pair.classifier." in missing for missing in report.newly_initialised)
@@ -47,7 +47,16 @@ def import_checkpoint(
     run.tokenizer(name).parent.mkdir(parents=True)
     tokenizer.save(str(run.tokenizer(name)))
     length = checkpoint.config.max_position_embeddings
-    hub.save(model, name, run.path / "model", run.tokenizer(name), length, without_classifier=pooler_only)
+    hub.save(
+        model,
+        name,
+        run.path / "model",
+        run.tokenizer(name),
+        length,
+        without_classifier=pooler_only,
+        labels=checkpoint.labels or None,
+        problem_type=checkpoint.problem_type,
+    )
     write_json(
         run.path / "import.json",
         {

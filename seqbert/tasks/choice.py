@@ -45,7 +45,6 @@ class Choice(Task[ChoiceConfig]):
     head = "choice"
     shape = "choices"
     default_metric = "accuracy"
-    metrics = METRICS
 
     def fit(self, examples: Sequence[Example]) -> None:
         """Makes sure that there is something to choose from.
@@ -105,7 +104,7 @@ class Choice(Task[ChoiceConfig]):
         sums = logits.new_zeros(len(pairs)).index_add(0, member, logits[:, 0])
         means = sums / torch.bincount(member, minlength=len(pairs))
         _, counts = torch.unique_consecutive(pairs[:, 0], return_counts=True)
-        padded = pad_sequence(list(means.split(counts.tolist())), batch_first=True, padding_value=-torch.inf)
+        padded = pad_sequence(list(torch.split(means, counts.tolist())), batch_first=True, padding_value=-torch.inf)
         return F.cross_entropy(padded, batch.targets[self.term].labels, reduction="sum")
 
     def split_outputs(self, logits: np.ndarray, batch: PackedBatch) -> list[np.ndarray]:

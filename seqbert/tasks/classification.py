@@ -30,7 +30,7 @@ from seqbert.tasks.task import (
 )
 
 SINGLE_METRICS = ("accuracy", "f1", "macro_f1", "matthews", "auroc", "auprc")
-MULTILABEL_METRICS = ("micro_f1", "macro_f1", "accuracy", "auroc", "auprc")
+MULTILABEL_METRICS = ("micro_f1", "macro_f1", "subset_accuracy", "auroc", "auprc")
 
 
 @dataclasses.dataclass
@@ -65,7 +65,6 @@ class Classification(Task[ClassificationConfig]):
 
     head = "classification"
     default_metric = "accuracy"
-    metrics = SINGLE_METRICS
 
     def __init__(self, config: ClassificationConfig) -> None:
         super().__init__(config)

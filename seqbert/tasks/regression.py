@@ -54,7 +54,6 @@ class Regression(Task[RegressionConfig]):
 
     head = "classification"
     default_metric = "spearman"
-    metrics = METRICS
 
     def __init__(self, config: RegressionConfig) -> None:
         super().__init__(config)

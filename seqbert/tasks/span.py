@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -75,7 +76,6 @@ class SpanAnswering(Task[SpanConfig]):
     shape = "question"
     offsets = True
     default_metric = "f1"
-    metrics = METRICS
 
     def __init__(self, config: SpanConfig) -> None:
         super().__init__(config)
@@ -152,13 +152,15 @@ class SpanAnswering(Task[SpanConfig]):
     def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:
         """Mean of the cross-entropies of start and end, each over the places of its sequence."""
         labels = batch.targets[self.term].labels
-        padded = pad_sequence(list(logits.split(list(batch.lengths))), batch_first=True, padding_value=-torch.inf)
+        padded = pad_sequence(
+            list(torch.split(logits, list(batch.lengths))), batch_first=True, padding_value=-torch.inf
+        )
         losses = [F.cross_entropy(padded[:, :, side], labels[:, side], reduction="sum") for side in (0, 1)]
         return 0.5 * (losses[0] + losses[1])
 
     def split_outputs(self, logits: np.ndarray, batch: PackedBatch) -> list[np.ndarray]:
         """``[length, 2]`` for each sequence."""
-        return np.split(logits, batch.cu_seqlens.cpu().numpy()[1:-1])
+        return [logits[low:high] for low, high in pairwise(batch.cu_seqlens.tolist())]
 
     def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
         """The best answer of each record, others that are nearly as good, and how likely there is none."""
@@ -177,7 +179,7 @@ class SpanAnswering(Task[SpanConfig]):
         if not self.no_answer or self.config.threshold is not None or source.labels.answers is None:
             return predictions
         best = [prediction.details["best_answer"] for prediction in predictions]
-        odds = np.array([prediction.logits[0] for prediction in predictions])
+        odds = [float(prediction.logits[0]) for prediction in predictions]
         self.threshold, _ = metrics.best_threshold(source.labels.answers, best, odds)
         return [self._decided(prediction) for prediction in predictions]
 

@@ -77,7 +77,6 @@ class Tagging(Task[TaggingConfig]):
     head = "tagging"
     offsets = True
     default_metric = "accuracy"
-    metrics = METRICS
 
     def __init__(self, config: TaggingConfig) -> None:
         super().__init__(config)
@@ -176,7 +175,9 @@ class Tagging(Task[TaggingConfig]):
     def scores(self, source: Source, predictions: Sequence[Prediction], resamples: int = 0) -> metrics.Scores:
         """Accuracy over words; precision, recall and F1 over spans where the labels are BIO tags."""
         gold = [list(example.label) for example in source.records.examples]
-        return metrics.tagging_scores(gold, [list(prediction.value) for prediction in predictions], resamples)
+        return metrics.tagging_scores(
+            gold, [list(prediction.value) for prediction in predictions], resamples, self.labels
+        )
 
 
 def tokens_of_words(words: np.ndarray, offsets: np.ndarray) -> np.ndarray:

@@ -43,9 +43,9 @@ def tagging_scores(
     """
     _check_lengths(gold, predicted)
     words = np.array([len(sentence) for sentence in gold], np.float64)
-    right = np.array([sum(map(str.__eq__, *pair)) for pair in zip(gold, predicted, strict=True)], np.float64)
     held = sorted({label for sentences in (gold, predicted) for sentence in sentences for label in sentence})
     agreed = [[a for a, b in zip(*pair, strict=True) if a == b] for pair in zip(gold, predicted, strict=True)]
+    right = np.array([len(sentence) for sentence in agreed], np.float64)
     hits, true, answered = (_counts(sentences, held) for sentences in (agreed, gold, predicted))
     spans = _span_counts(gold, predicted) if is_span_scheme([*held, *labels]) else None
 

@@ -117,7 +117,6 @@ class Task(ABC, Generic[Config]):
     shape: ClassVar[Shape] = "texts"
     offsets: ClassVar[bool] = False
     default_metric: ClassVar[str]
-    metrics: ClassVar[tuple[str, ...]]
     term: ClassVar[str] = "task"
 
     def __init__(self, config: Config) -> None:

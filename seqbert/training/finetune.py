@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import statistics
 import sys
@@ -18,7 +17,7 @@ from seqbert import config as config_tree
 from seqbert import registry
 from seqbert.errors import CheckpointError, ConfigError
 from seqbert.models import hub
-from seqbert.models.adaptation import add_lora, freeze, merged, reinitialise_top
+from seqbert.models.adaptation import add_lora, freeze, reinitialise_top
 from seqbert.models.model import Model
 from seqbert.tasks import Sequencing, Source, build_task
 from seqbert.training import checkpoint
@@ -30,7 +29,7 @@ from seqbert.training.finetune_data import TEST, TRAIN, VALIDATION, fingerprint,
 from seqbert.training.finetuned import Finetuned
 from seqbert.training.initialise import Initial, build_model, encoder_config, find_initial
 from seqbert.training.loader import load_steps
-from seqbert.training.logging import Console, MetricsLog
+from seqbert.training.logging import Console, MetricsLog, read_metrics
 from seqbert.training.loop import Loop, LoopSettings
 from seqbert.training.optimizers import build_optimizer
 from seqbert.training.preparation import read_tokenizer
@@ -392,7 +391,7 @@ class _Run:
 
         def fill(draft: Path) -> None:
             hub.save(
-                merged(model),
+                model,
                 self.runs.name,
                 draft,
                 self.runs.folder.tokenizer(self.runs.name),
@@ -424,9 +423,9 @@ class _Run:
     def _draw_curve(self) -> None:
         from seqbert.analysis import plots
 
-        lines = (self.folder.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         self.folder.evaluation.mkdir(exist_ok=True)
-        plots.learning_curve([json.loads(line) for line in lines], self.folder.evaluation / "learning_curve.png")
+        path = self.folder.evaluation / "learning_curve.png"
+        plots.learning_curve(read_metrics(self.folder.path), path, self.task.metric)
 
 
 def _summary(values: dict[int, dict[str, dict[str, float | None]]]) -> dict[str, dict[str, dict[str, float]]]:

@@ -195,12 +195,12 @@ def load_finetune_config(
     if name is None:
         if len(inherited) != 1:
             which = f"init has several: {', '.join(inherited)}" if inherited else "init names none"
-            raise ConfigError(f"domain.name is not given, and {which}. Name one: {', '.join(registry.names())}.")
+            raise ConfigError(f"domain.name is not given, and {which}. Name one: {', '.join(registry.plugins())}.")
         name = next(iter(inherited))
     options_type = registry.load(name).Options
     options = config.domain.options
     if name in inherited:
-        kept = config_tree.load(options_type, dict(inherited[name] or {}))
+        kept: Any = config_tree.load(options_type, dict(inherited[name] or {}))
         if options is not None and config.domain.vocabulary == "keep" and config_tree.difference(kept, options):
             raise ConfigError(
                 "domain.options differ from those that the weights of init were trained with: "

@@ -55,8 +55,8 @@ class Finetuned:
         found = open_run(run)
         if not folder.task.is_file():
             raise CheckpointError(
-                f'The run "{run}" was not fine-tuned: it has no {folder.task.name}. `seqbert finetune` makes such a run, '
-                f"with init: {run}."
+                f'The run "{run}" was not fine-tuned: it has no {folder.task.name}. `seqbert finetune` makes such a '
+                f"run, with init: {run}."
             )
         config = config_tree.load(FinetuneConfig, folder.config)
         plugin = registry.load(found.domain)(config.domain.options)
@@ -98,8 +98,8 @@ class Finetuned:
         if unseen:
             strange = next(example for example in examples if self.task.unseen([example]))
             raise DataError(
-                f"{sum(unseen.values()):,} labels are none that the model was trained on: {', '.join(unseen)}; the first is "
-                f"in {strange.source or strange.id}. It knows: {', '.join(self.task.label_names or [])}."
+                f"{sum(unseen.values()):,} labels are none that the model was trained on: {', '.join(unseen)}; the "
+                f"first is in {strange.source or strange.id}. It knows: {', '.join(self.task.label_names or [])}."
             )
         source = self.source(examples)
         predictions, _ = self.predict(source)

@@ -14,6 +14,9 @@ QUIET_SECONDS = 5.0
 """Where the output is no terminal: seconds between two lines about the same thing."""
 
 
+METRICS = "metrics.jsonl"
+
+
 class Console:
     """Speaks to the person who waits, on standard error: a live line on a terminal, plain lines elsewhere."""
 
@@ -97,13 +100,8 @@ class MetricsLog:
     def __init__(self, folder: Path, resumed_at: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        path = folder / "metrics.jsonl"
-        kept = []
-        if resumed_at and path.is_file():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                record = _parse(line)
-                if record is not None and record["step"] <= resumed_at:
-                    kept.append(line)
+        path = folder / METRICS
+        kept = [json.dumps(row) for row in read_metrics(folder) if row["step"] <= resumed_at] if resumed_at else []
         path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=resumed_at + 1)
@@ -120,6 +118,13 @@ class MetricsLog:
         """Ends both files."""
         self._file.close()
         self._board.close()
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's ``metrics.jsonl``, but for one that a killed run wrote half; none where there is no file."""
+    path = folder / METRICS
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [record for line in lines if (record := _parse(line)) is not None]
 
 
 def _parse(line: str) -> dict[str, Any] | None:

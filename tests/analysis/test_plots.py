@@ -31,14 +31,15 @@ def blue(pixels: np.ndarray) -> int:
     return int((np.abs(pixels[..., :3] - [0.03, 0.19, 0.42]) < 0.05).all(axis=-1).sum())
 
 
-@pytest.mark.parametrize("classes", [1, 2, 10, 25, 26, 60])
+@pytest.mark.parametrize("classes", [1, 2, 10, 25, 60, 1000])
 def test_a_confusion_matrix_is_drawn_for_few_classes_and_for_many(classes: int, tmp_path: Path) -> None:
     matrix = np.diag(np.arange(1, classes + 1)) * 1000
     path = tmp_path / "evaluation" / "confusion.png"
     plots.confusion_matrix(matrix, [f"class {number}" for number in range(classes)], path)
     pixels = picture(path)
-    assert 200 < min(pixels.shape[:2]) and max(pixels.shape[:2]) < 4000
-    assert blue(pixels) > 0.4 / classes * 20_000
+    height, width = pixels.shape[:2]
+    assert min(height, width) > 200 and max(height, width) < 4000
+    assert blue(pixels) > 0.25 * height * width / classes, "the diagonal is dark"
 
 
 def test_a_confusion_matrix_shows_shares_of_rows_so_that_rare_classes_are_seen(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_scores_that_are_no_numbers_are_refused() -> None:
         best_threshold([["x"], ["y"]], ["x", "y"], [0.0, np.nan])
 
 
-def test_a_threshold_for_a_hundred_thousand_questions_is_found_at_once() -> None:
+def test_questions_asked_twenty_times_have_the_threshold_of_one_time() -> None:
     gold, predicted, odds = questions(2, 1000)
     threshold, scores = best_threshold(gold * 20, predicted * 20, np.tile(odds, 20))
     once, scores_once = best_threshold(gold, predicted, odds)
