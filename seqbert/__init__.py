@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from seqbert.domain import Document, Domain, Encoded, Example, Report, Sample
     from seqbert.errors import SeqbertError
     from seqbert.inference.describing import describe
+    from seqbert.inference.embed import EmbedResult, embed
     from seqbert.inference.fill import fill
     from seqbert.inference.predict import evaluate, predict
+    from seqbert.inference.score import ScoreResult, score
     from seqbert.inference.transfer import export, import_checkpoint
     from seqbert.registry import listing as domains
     from seqbert.training.finetune import FinetuneResult, finetune
@@ -28,6 +30,7 @@ __version__ = "0.1.0"
 _PLACES = {
     "Document": "domain",
     "Domain": "domain",
+    "EmbedResult": "inference.embed",
     "Encoded": "domain",
     "Example": "domain",
     "FinetuneConfig": "training.finetune_config",
@@ -36,9 +39,11 @@ _PLACES = {
     "PretrainResult": "training.pretrain",
     "Report": "domain",
     "Sample": "domain",
+    "ScoreResult": "inference.score",
     "SeqbertError": "errors",
     "describe": "inference.describing",
     "domains": "registry:listing",
+    "embed": "inference.embed",
     "evaluate": "inference.predict",
     "export": "inference.transfer",
     "fill": "inference.fill",
@@ -48,11 +53,13 @@ _PLACES = {
     "predict": "inference.predict",
     "prepare": "training.pretrain",
     "pretrain": "training.pretrain",
+    "score": "inference.score",
 }
 
 __all__ = [
     "Document",
     "Domain",
+    "EmbedResult",
     "Encoded",
     "Example",
     "FinetuneConfig",
@@ -61,9 +68,11 @@ __all__ = [
     "PretrainResult",
     "Report",
     "Sample",
+    "ScoreResult",
     "SeqbertError",
     "describe",
     "domains",
+    "embed",
     "evaluate",
     "export",
     "fill",
@@ -73,6 +82,7 @@ __all__ = [
     "predict",
     "prepare",
     "pretrain",
+    "score",
 ]
 
 

@@ -374,6 +374,133 @@ def _predict(arguments: list[str]) -> int:
     return 0
 
 
+# embed, score
+
+
+def _reading_options(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[Any, list[str]]:
+    """Flags of what asks a model about files, then the command's own arguments and those on how files are read."""
+    parser.add_argument("--domain", metavar="NAME", help="the domain, where the run has several")
+    parser.add_argument("--max_length", type=int, metavar="N", help="tokens of a sequence (as in the run's training)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, mps or auto (auto)")
+    parser.add_argument(
+        "--precision", default="auto", choices=["auto", "fp32", "bf16"], help="auto: bf16 on a GPU that has it (auto)"
+    )
+    _json_flag(parser)
+    return _file_options(parser, arguments)
+
+
+def _embed(arguments: list[str]) -> int:
+    parser = _parser("embed", "Writes the vectors of sequences, or of their tokens, as Parquet.")
+    parser.usage = "seqbert embed RUN --input FILE --output FILE.parquet [--key value ...]"
+    parser.add_argument("run", metavar="RUN", help="a run's folder")
+    parser.add_argument("--input", metavar="FILE", nargs="+", required=True, help="files, folders or globs")
+    parser.add_argument("--output", metavar="FILE", required=True, help="the Parquet file to write")
+    parser.add_argument(
+        "--pooling",
+        default="mean",
+        choices=["mean", "cls", "none"],
+        help="over all tokens, the first alone, or a vector for each token (mean)",
+    )
+    parser.add_argument(
+        "--layers",
+        default=["last"],
+        nargs="+",
+        metavar="LAYER",
+        help="last, second_to_last, sum_last_four, concat_last_four, or numbers from 0, the embeddings (last)",
+    )
+    options, rest = _reading_options(parser, arguments)
+    from seqbert.inference.embed import embed
+
+    numbers = [part for argument in options.layers for part in argument.split(",")]
+    by_number = all(part.isdecimal() for part in numbers)
+    result = embed(
+        options.run,
+        options.input,
+        options.output,
+        pooling=options.pooling,
+        layers=[int(part) for part in numbers] if by_number else ",".join(numbers),
+        domain=options.domain,
+        max_length=options.max_length,
+        options=rest,
+        device=options.device,
+        precision=options.precision,
+    )
+    if options.json:
+        return _print_json({"output": options.output} | dataclasses.asdict(result))
+    what = "vectors of each token" if options.pooling == "none" else "vectors"
+    print(f"{what} of {result.records:,} records, {result.width:,} numbers wide, in {options.output}")
+    _print_skipped(result.skipped)
+    return 0
+
+
+SHOWN = 20
+"""Rows of scores that are printed; all of them are written with --output or --json."""
+
+
+def _score(arguments: list[str]) -> int:
+    parser = _parser("score", "Says how probable sequences, pairs of them, or mutations are to a language model.")
+    parser.usage = "seqbert score RUN --input FILE [--pairs | --mutations A42G,...] [--output FILE] [--key value ...]"
+    parser.add_argument("run", metavar="RUN", help="a run's folder")
+    parser.add_argument("--input", metavar="FILE", nargs="+", help="files, folders or globs")
+    parser.add_argument("--sequence", metavar="SEQUENCE", help="one sequence, in place of files")
+    parser.add_argument("--output", metavar="FILE", help=".jsonl, .csv or .parquet, a row for each score")
+    parser.add_argument("--pairs", action="store_true", help="compare the two sequences of each record")
+    parser.add_argument(
+        "--mutations",
+        metavar="MUTATIONS",
+        help="A42G,L7P (A42G:L7P: together), a file of them, column:NAME, all, or all:LETTERS",
+    )
+    parser.add_argument("--positions", action="store_true", help="add the log-probability of each token")
+    parser.add_argument("--unit", default="token", help="what is masked at once: token, unit, or the unit's name (token)")
+    options, rest = _reading_options(parser, arguments)
+    from seqbert.inference.score import score
+
+    result = score(
+        options.run,
+        options.input,
+        options.output,
+        sequence=options.sequence,
+        pairs=options.pairs,
+        mutations=options.mutations,
+        positions=options.positions,
+        unit=options.unit,
+        domain=options.domain,
+        max_length=options.max_length,
+        options=rest,
+        device=options.device,
+        precision=options.precision,
+    )
+    if options.json:
+        return _print_json(dataclasses.asdict(result))
+    if options.positions and len(result.rows) == 1:
+        _print_rows(result.rows[0]["positions"])
+    rows = [{key: value for key, value in row.items() if key != "positions"} for row in result.rows]
+    _print_rows(rows[:SHOWN])
+    if len(rows) > SHOWN:
+        print(f"{len(rows) - SHOWN:,} more rows are not shown; --output FILE writes them all.")
+    print(", ".join(f"{key} {_cell(value)}" for key, value in result.summary.items()))
+    _print_skipped(result.skipped)
+    return 0
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    """A table of rows with the same keys; numbers stand at the right."""
+    if rows:
+        columns = {key: "left" if isinstance(value, str) else "right" for key, value in rows[0].items()}
+        _print_table(columns, [[_cell(value) for value in row.values()] for row in rows])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return value if isinstance(value, str) else _number(value, 4)
+
+
+def _print_skipped(skipped: dict[str, int]) -> None:
+    for reason, count in skipped.items():
+        print(f"skipped: {reason}: {count:,}")
+
+
 # fill, describe
 
 
@@ -493,6 +620,8 @@ COMMANDS = {
     "finetune": Command("finetune CONFIG [--key value ...]", "train an encoder for a task", _finetune),
     "evaluate": Command("evaluate RUN --data FILE", "metrics on labelled records", _evaluate),
     "predict": Command("predict RUN --input FILE --output FILE", "labels, numbers, tags, answers, choices", _predict),
+    "embed": Command("embed RUN --input FILE --output FILE", "vectors of sequences or tokens, as Parquet", _embed),
+    "score": Command("score RUN --input FILE", "how probable sequences and mutations are", _score),
     "fill": Command('fill RUN "a [MASK] sequence"', "what a model puts in masked places", _fill),
     "describe": Command("describe PRESET|CONFIG|RUN", "parameters and operations by part", _describe),
     "import": Command("import HF_FOLDER OUT", "a run from a Hugging Face checkpoint", _import),

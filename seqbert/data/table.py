@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 from seqbert.data.conll import column_rows, conllu_rows
 from seqbert.data.squad import is_squad, squad_rows
@@ -88,7 +89,7 @@ def read_examples(
     """
     for path in paths:
         read, skipped = report.yielded, report.skips.copy()
-        maker = ExampleMaker(_task(task), options, domain, report, labelled, multilabel)
+        maker = ExampleMaker(cast(Task, task), options, domain, report, labelled, multilabel)
         try:
             for example in _examples(path, maker):
                 report.yielded += 1
@@ -123,7 +124,7 @@ def _rows(path: Path, maker: ExampleMaker) -> Iterator[Row]:
         case "jsonl":
             rows = json_lines_rows(reading)
         case "json" | "squad":
-            value = load_json(path)
+            value = load_json(reading)
             rows = squad_rows(reading, value) if chosen == "squad" or is_squad(value) else json_rows(reading, value)
         case "parquet":
             rows = parquet_rows(reading)
@@ -190,17 +191,6 @@ def _inside(folder: Path, domain: Domain | None) -> list[Path]:
         found = f"none of its {len(files)} files is a table or of a kind that is read" if files else "it is empty"
         raise DataError(f'The folder "{folder}" has no labelled data: {found}.')
     return known
-
-
-def _task(name: str) -> Task:
-    tasks: dict[str, Task] = {
-        "classification": "classification",
-        "regression": "regression",
-        "tagging": "tagging",
-        "span": "span",
-        "choice": "choice",
-    }
-    return tasks[name]
 
 
 def _nothing_left(path: Path, maker: ExampleMaker, skips: dict[str, int]) -> DataError:

@@ -18,8 +18,8 @@ from seqbert.data.table_rows import Row, is_missing
 from seqbert.domain import Domain, Example, Report
 from seqbert.errors import DataError
 
+_NOTHING_LEFT = "nothing is left of a text in canonical form"
 _DECIMAL = re.compile(r"[-+]?\d+\.\d*([eE][-+]?\d+)?")
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class _Unusable(Exception):
@@ -62,18 +62,22 @@ class ExampleMaker:
             DataError: The label of a classification is a fraction.
         """
         try:
-            row.label = self._source_of_label(row.label, row.id, row.metadata, path)
+            row.label = self._if_it_fits(self._source_of_label, row.label, row.id, row.metadata, path)
             return self._make(row)
         except _Unusable as unusable:
             self._skip(row.source, unusable)
             return None
 
     def from_domain(self, example: Example, path: Path) -> Example | None:
-        """An example of the domain's own labelled format, with its label as the task takes it; None where skipped."""
+        """An example of the domain's own labelled format, with its label as the task takes it; None where skipped.
+
+        Raises:
+            DataError: The label of a classification is a fraction.
+        """
         try:
-            label = self._source_of_label(example.label, example.id, example.metadata, path)
+            label = self._if_it_fits(self._source_of_label, example.label, example.id, example.metadata, path)
             if self.task in ("classification", "regression"):
-                label = self._label(label, example.source)
+                label = self._if_it_fits(self._label, label, example.source)
             elif label is None and self.labelled:
                 raise _Unusable("no label")
             return dataclasses.replace(example, label=label)
@@ -85,7 +89,52 @@ class ExampleMaker:
         self.first_detail = self.first_detail or unusable.detail
         self.report.skipped(source, str(unusable))
 
+    # Examples
+
+    def _texts(self, row: Row) -> Example:
+        texts = [self._joined(row.sequence)[0] if isinstance(row.sequence, list) else self._first_text(row)]
+        if row.pair is not None:
+            texts.append(self._canonical(row.pair))
+        return self._example(row, texts, self._if_it_fits(self._label, row.label, row.source))
+
+    def _words(self, row: Row) -> Example:
+        spans: np.ndarray | None
+        if isinstance(row.sequence, list):
+            text, words = self._joined(row.sequence)
+            spans = words
+        else:
+            text = self._first_text(row)
+            words, spans = self.domain.words(text), None
+        return self._example(row, [text], self._if_it_fits(_tags, row.label, len(words)), spans)
+
+    def _question(self, row: Row) -> Example:
+        question = "" if is_missing(row.sequence) else self._canonical(row.sequence, empty=True)
+        context = "" if is_missing(row.pair) else self._text(row.pair)
+        return self._example(row, [question, context], self._if_it_fits(self._answers, row, context))
+
+    def _choice(self, row: Row) -> Example:
+        choices, names = _listed_choices(row.choices)
+        texts = [self._text(choice) for choice in choices]
+        if len(texts) < 2:
+            raise _Unusable("fewer than two choices")
+        label = self._if_it_fits(_right_choice, row.label, texts, names)
+        beginning = "" if row.pair is None else f"{self._text(row.pair)} "
+        continued = [self._canonical(beginning + text) for text in texts]
+        return self._example(row, [self._first_text(row), *continued], label)
+
+    def _example(self, row: Row, texts: Sequence[str], label: Any, words: np.ndarray | None = None) -> Example:
+        return Example(row.id, tuple(texts), label, row.source, row.metadata, words)
+
     # Labels
+
+    def _if_it_fits(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """A label as ``read`` makes it; None for one that is missing or misfit where records need no label."""
+        try:
+            return read(*arguments)
+        except (_Unusable, DataError):
+            if self.labelled:
+                raise
+            return None
 
     def _source_of_label(self, label: Any, name: str, metadata: dict[str, str], path: Path) -> Any:
         options = self.options
@@ -97,102 +146,31 @@ class ExampleMaker:
             label = f"{name} {metadata.get('description', '')}".rstrip()
         elif options.label_from == "metadata":
             label = metadata.get(str(options.label_key), "")
-        if self._pattern is None or label is None or is_missing(label):
+        if self._pattern is None or is_missing(label):
             return label
-        if isinstance(label, list):
-            return [self._matched(item) for item in label]
-        return self._matched(label)
+        return [self._matched(item) for item in label] if isinstance(label, list) else self._matched(label)
 
     def _matched(self, label: Any) -> str:
         assert self._pattern is not None
-        if isinstance(label, dict | list) or not (match := self._pattern.search(str(label))):
-            if self.labelled:
-                raise _Unusable("a label in which label_pattern is not found", f'"{label}"')
-            return ""
+        match = None if isinstance(label, dict | list) else self._pattern.search(str(label))
+        if match is None:
+            raise _Unusable("a label in which label_pattern is not found", f'"{label}"')
         return match[1] or ""
 
     def _label(self, cell: Any, source: str) -> Any:
         """The label of a classification or a regression."""
         if cell is None or (is_missing(cell) and not self.multilabel):
-            if self.labelled:
-                raise _Unusable("no label")
-            return None
+            raise _Unusable("no label")
         if self.task == "regression":
-            return self._number(cell)
+            return _number(cell)
         if not self.multilabel:
-            return self._class(cell, source)
+            return _class(cell, source)
         cells = cell if isinstance(cell, list) else str(cell).split("|")
-        return list(dict.fromkeys(self._class(item, source) for item in cells if not is_missing(item)))
+        return list(dict.fromkeys(_class(item, source) for item in cells if not is_missing(item)))
 
-    def _class(self, cell: Any, source: str) -> str:
-        """A class as text: 1, 1.0 and "1.0" are "1"."""
-        if isinstance(cell, list | dict):
-            raise _Unusable("a label that is a list, where one class is expected")
-        if isinstance(cell, bool):
-            return "true" if cell else "false"
-        text = str(cell).strip()
-        if not text:
-            raise _Unusable("no label")
-        if isinstance(cell, float) or _DECIMAL.fullmatch(text):
-            number = float(text)
-            if not number.is_integer():
-                raise DataError(
-                    f"{source}: the label {text} is a fraction, and the task classification takes classes. If the "
-                    "labels are quantities, set task.name to regression; else name the column of the classes under "
-                    "data.columns.label."
-                )
-            return str(int(number))
-        return text
-
-    def _number(self, cell: Any) -> float | None:
-        try:
-            number = float(cell)
-        except (TypeError, ValueError):
-            number = math.nan
-        if math.isfinite(number):
-            return number
-        if self.labelled:
-            raise _Unusable("a label that is no number", f'"{cell}"')
-        return None
-
-    # Examples
-
-    def _texts(self, row: Row) -> Example:
-        texts = [row.sequence if row.ready else self._canonical(row.sequence)]
-        if row.pair is not None:
-            texts.append(self._canonical(row.pair))
-        return self._example(row, texts, self._label(row.label, row.source))
-
-    def _words(self, row: Row) -> Example:
-        if isinstance(row.sequence, list):
-            text, words = self._joined(row.sequence)
-            spans: np.ndarray | None = words
-        else:
-            text = row.sequence if row.ready else self._canonical(row.sequence)
-            words, spans = self.domain.words(text), None
-        labels = None
-        if row.label is not None and not is_missing(row.label):
-            labels = _tags(row.label, len(words))
-            if labels is None and self.labelled:
-                raise _Unusable("labels that are not as many as the words", f"{len(words)} words and {row.label!r:.80}")
-        elif self.labelled:
-            raise _Unusable("no label")
-        return self._example(row, [text], labels, spans)
-
-    def _question(self, row: Row) -> Example:
-        question = "" if is_missing(row.sequence) else self._canonical(row.sequence, empty=True)
-        context = "" if is_missing(row.pair) else self._text(row.pair)
-        replaced = _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", context)
-        if replaced != context:
-            context = replaced
-            self.report.repaired(row.source, "halves of surrogate pairs replaced by U+FFFD")
-        return self._example(row, [question, context], self._answers(row, context))
-
-    def _answers(self, row: Row, context: str) -> list[tuple[int, int]] | None:
+    def _answers(self, row: Row, context: str) -> list[tuple[int, int]]:
         if row.label is None:
-            if self.labelled:
-                raise _Unusable("no answers")
-            return None
+            raise _Unusable("no answers")
         answers = read_answers(row.label, row.start)
         if answers is None:
             raise _Unusable("answers that are neither text nor objects with text and answer_start")
@@ -204,35 +182,14 @@ class ExampleMaker:
             self.report.repaired(row.source, "an answer moved to the one place in the context where its text stands")
         return places
 
-    def _choice(self, row: Row) -> Example:
-        choices, names = _listed_choices(row.choices)
-        texts = [self._text(choice) for choice in choices]
-        if len(texts) < 2:
-            raise _Unusable("fewer than two choices")
-        label = self._right_choice(row.label, texts, names)
-        beginning = "" if row.pair is None else f"{self._text(row.pair)} "
-        continued = [self._canonical(beginning + text) for text in texts]
-        context = row.sequence if row.ready else self._canonical(row.sequence)
-        return self._example(row, [context, *continued], label)
-
-    def _right_choice(self, cell: Any, texts: list[str], names: list[str]) -> int | None:
-        """The number of the right choice: by its name in the file, its number from 0, its letter, or its text."""
-        right = "" if cell is None or isinstance(cell, list | dict) or is_missing(cell) else str(cell).strip()
-        letters = [chr(ord("A") + number) for number in range(min(26, len(texts)))]
-        numbers = [str(number) for number in range(len(texts))]
-        if right and not names and _DECIMAL.fullmatch(right) and float(right).is_integer():
-            right = str(int(float(right)))
-        for known in (names, numbers, letters, [text.strip() for text in texts]):
-            if right in known:
-                return known.index(right)
-        if self.labelled:
-            raise _Unusable("a label that is none of the choices" if right else "no label", f'"{right}"')
-        return None
-
     # Text
 
-    def _example(self, row: Row, texts: Sequence[str], label: Any, words: np.ndarray | None = None) -> Example:
-        return Example(row.id, tuple(texts), label, row.source, row.metadata, words)
+    def _first_text(self, row: Row) -> str:
+        if not row.ready:
+            return self._canonical(row.sequence)
+        if not row.sequence:
+            raise _Unusable(_NOTHING_LEFT)
+        return str(row.sequence)
 
     def _canonical(self, cell: Any, empty: bool = False) -> str:
         raw = self._text(cell)
@@ -241,7 +198,7 @@ class ExampleMaker:
         except DataError as error:
             raise _Unusable(f'text that the domain "{self.domain.name}" cannot take', str(error)) from error
         if not text and not empty:
-            raise _Unusable("nothing is left of a text in canonical form")
+            raise _Unusable(_NOTHING_LEFT)
         return text
 
     def _text(self, cell: Any) -> str:
@@ -262,7 +219,7 @@ class ExampleMaker:
         canonical = ["" if is_missing(word) else self._canonical(word, empty=True) for word in words]
         filled = [word for word in canonical if word]
         if not filled:
-            raise _Unusable("nothing is left of a text in canonical form")
+            raise _Unusable(_NOTHING_LEFT)
         if self._between_words is None and len(filled) > 1:
             side_by_side = "".join(filled)
             without = self.domain.canonical(" ".join(filled)) == side_by_side
@@ -277,14 +234,66 @@ class ExampleMaker:
         return between.join(filled), spans
 
 
-def _tags(cell: Any, words: int) -> list[str] | None:
-    """A label a word of a list, or of a text with blanks between labels, or with a character a word; None: misfit."""
+def _class(cell: Any, source: str) -> str:
+    """A class as text: 1, 1.0 and "1.0" are "1"."""
+    if isinstance(cell, list | dict):
+        raise _Unusable("a label that is a list, where one class is expected")
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    text = str(cell).strip()
+    if not text:
+        raise _Unusable("no label")
+    if isinstance(cell, float) or _DECIMAL.fullmatch(text):
+        number = float(text)
+        if not number.is_integer():
+            raise DataError(
+                f"{source}: the label {text} is a fraction, and the task classification takes classes. If the labels "
+                "are quantities, set task.name to regression; else name the column of the classes under "
+                "data.columns.label."
+            )
+        return str(int(number))
+    return text
+
+
+def _number(cell: Any) -> float:
+    try:
+        number = float(cell)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise _Unusable("a label that is no number", f'"{cell}"')
+    return number
+
+
+def _tags(cell: Any, words: int) -> list[str]:
+    """Labels of words: a list, a text with blanks between labels, or a text with a character for each word."""
+    if cell is None or is_missing(cell):
+        raise _Unusable("no label")
     if isinstance(cell, list):
-        tags = [str(tag).strip() for tag in cell if not is_missing(tag)]
+        tags = ["" if is_missing(tag) else str(tag).strip() for tag in cell]
     else:
         text = str(cell).strip()
         tags = list(text) if len(text) == words and not any(map(str.isspace, text)) else text.split()
-    return tags if len(tags) == words and all(tags) else None
+    if len(tags) != words:
+        raise _Unusable("labels that are not as many as the words", f"{words} words and {cell!r:.80}")
+    if not all(tags):
+        raise _Unusable("a word without a label")
+    return tags
+
+
+def _right_choice(cell: Any, texts: Sequence[str], names: Sequence[str]) -> int:
+    """The number of the right choice: by its name in the file, its number from 0, its letter, or its text."""
+    if cell is None or is_missing(cell):
+        raise _Unusable("no label")
+    right = str(cell).strip()
+    if not names and _DECIMAL.fullmatch(right) and float(right).is_integer():
+        right = str(int(float(right)))
+    numbers = [str(number) for number in range(len(texts))]
+    letters = [chr(ord("A") + number) for number in range(min(26, len(texts)))]
+    for known in (names, numbers, letters, [text.strip() for text in texts]):
+        if right in known:
+            return list(known).index(right)
+    raise _Unusable("a label that is none of the choices", f'"{right}"')
 
 
 def _listed_choices(cells: Sequence[Any]) -> tuple[list[Any], list[str]]:

@@ -24,7 +24,7 @@ class Columns:
     pair: str | int | None = None
     """The second text; where the task is span the context, where it is choice what each choice continues."""
     label: str | int | None = None
-    """The label; the answer's text, or all answers, where the task is span."""
+    """The label; the answer's text, or all answers, where the task is span. In CoNLL-U upos, xpos or another column."""
     id: str | int | None = None
     """The record's name; null: id, idx or index if there is one, else its number from 0."""
     group: str | int | None = None
@@ -67,7 +67,7 @@ class TableOptions:
     label_pattern: str | None = None
     """A regular expression; its first group, where it is found in the label's source, is the label."""
     word_pattern: str | None = None
-    """A regular expression; its first group is the word, as in "^[a-z-]+:(.*)$" for en:Paris."""
+    """In a file of columns, a regular expression whose first group is the word: "^[a-z-]+:(.*)$" for en:Paris."""
 
     def __post_init__(self) -> None:
         for name in ("label_pattern", "word_pattern"):

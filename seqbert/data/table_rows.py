@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -20,6 +21,8 @@ from seqbert.data.table_options import TableOptions, Task
 from seqbert.domain import Report
 from seqbert.errors import DataError
 
+_SPELLED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PEEKED = 100  # objects from whose keys the columns of JSON are known
 _BATCH = 4096  # rows of Parquet that are held at once
 _LONGEST_CELL = 2**31 - 1  # csv refuses cells of more than 131,072 characters unless told otherwise
@@ -33,7 +36,7 @@ class Row:
         id: The record's name.
         source: ``file:line``, or ``file:record`` counted from 1 where lines mean nothing.
         sequence: The cell of the first text, a list of words in tagging; None where it is empty.
-        pair: The cell of the second text.
+        pair: The cell of the second text; "" where it is empty, None where there is no such column.
         label: The cell of the label; "" where it is empty, None where there is no such column.
         start: The cell of the place where the answer begins.
         choices: The cells of the choices.
@@ -129,14 +132,15 @@ def json_rows(reading: Reading, value: Any) -> Iterator[Row]:
     yield from _object_rows(reading, ((number, item) for number, item in enumerate(value, 1)))
 
 
-def load_json(path: Path) -> Any:
+def load_json(reading: Reading) -> Any:
     """The value of a JSON file.
 
     Raises:
         DataError: It is not valid JSON; the line is named.
     """
+    path = reading.path
     try:
-        return json.loads(read_text(path))
+        return _parsed(read_text(path), reading.report)
     except json.JSONDecodeError as error:
         lines = " If each line is an object of its own, set data.format to jsonl." if error.msg == "Extra data" else ""
         raise DataError(f"{path}, line {error.lineno}, is not valid JSON: {error.msg}.{lines}") from error
@@ -188,13 +192,17 @@ def _row(cells: Mapping[int, Any] | Sequence[Any], places: Places, number: int, 
         for key, place in (("group", places.group), ("title", places.title))
         if (value := cell(place)) is not None
     }
-    name, label = cell(places.id), cell(places.label)
+
+    def cell_if_any(place: int | None) -> Any:
+        return None if place is None else "" if is_missing(cells[place]) else cells[place]
+
+    name = cell(places.id)
     return Row(
         str(number) if name is None else str(name).strip(),
         source,
         cell(places.sequence),
-        cell(places.pair),
-        "" if label is None and places.label is not None else label,
+        cell_if_any(places.pair),
+        cell_if_any(places.label),
         cell(places.start),
         [cell(place) for place in places.choices],
         metadata,
@@ -243,9 +251,28 @@ def _json_lines(reading: Reading) -> Iterator[tuple[int, Any]]:
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line)
+            yield number, _parsed(line, reading.report)
         except (ValueError, RecursionError):
             reading.report.skipped(f"{reading.path}:{number}", "the line is not valid JSON")
+
+
+def _parsed(text: str, report: Report) -> Any:
+    """The value of JSON; half of a surrogate pair, which JSON can spell and UTF-8 cannot, becomes U+FFFD."""
+    value = json.loads(text)
+    if not _SPELLED_SURROGATE.search(text):
+        return value
+
+    def mended(value: Any) -> Any:
+        if isinstance(value, str):
+            value, count = _SURROGATE.subn("\N{REPLACEMENT CHARACTER}", value)
+            report.tally("halves of surrogate pairs replaced by U+FFFD", count)
+        elif isinstance(value, list):
+            value = [mended(item) for item in value]
+        elif isinstance(value, dict):
+            value = {mended(key): mended(item) for key, item in value.items()}
+        return value
+
+    return mended(value)
 
 
 def _object_rows(reading: Reading, numbered: Iterator[tuple[int, Any]]) -> Iterator[Row]:

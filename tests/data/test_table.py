@@ -69,6 +69,13 @@ def test_usual_names_are_found_in_any_case_and_pairs_together(tmp_path: Path, te
     assert (example.id, example.sequences, example.label) == ("x7", ("one", "two"), "yes")
 
 
+def test_a_pair_of_which_one_text_is_empty_is_left_out_and_told(tmp_path: Path, text: Domain) -> None:
+    path = write(tmp_path / "a.tsv", "question1\tquestion2\tlabel\none\t\t0\n\ttwo\t0\none\ttwo\t1\n")
+    report = Report()
+    assert [example.sequences for example in read(path, text, report=report)] == [("one", "two")]
+    assert report.skips == {"an empty cell": 2}
+
+
 def test_columns_go_by_number_too(tmp_path: Path, text: Domain) -> None:
     path = write(tmp_path / "a.tsv", "q\tid1\tfirst\tsecond\n1\t7\tone\ttwo\n")
     [example] = read(path, text, columns=Columns(sequence=2, pair=3, label=0, group="id1"))

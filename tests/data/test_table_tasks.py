@@ -61,6 +61,8 @@ def test_records_may_have_several_classes_in_a_list_or_between_bars(tmp_path: Pa
 def test_labels_that_do_not_fit_are_none_in_prediction(tmp_path: Path, text: Domain) -> None:
     path = table(tmp_path / "a.jsonl", {"text": "a", "label": "high"}, {"text": "b", "label": None})
     assert [example.label for example in read(path, text, "regression", labelled=False)] == [None, None]
+    fraction = table(tmp_path / "b.jsonl", {"text": "a", "label": 0.5}, {"text": "b", "label": [1]})
+    assert [example.label for example in read(fraction, text, "classification", labelled=False)] == [None, None]
 
 
 CONLLU = """# newdoc id = news
@@ -238,7 +240,8 @@ def test_half_of_a_surrogate_pair_in_a_context_is_replaced_without_moving_answer
     path = squad(tmp_path / "a.json", "\ud800 b", {"text": "b", "answer_start": 2})
     report = Report()
     [example] = read(path, text, "span", report)
-    assert example.sequences[1] == "\ufffd b" and example.label == [(2, 3)] and report.repaired_records == 1
+    assert example.sequences[1] == "\ufffd b" and example.label == [(2, 3)]
+    assert report.tallies == {"halves of surrogate pairs replaced by U+FFFD": 1}
 
 
 def test_choices_continue_a_beginning_as_in_swag(tmp_path: Path, text: Domain) -> None:
@@ -267,6 +270,13 @@ def test_a_label_that_is_no_choice_or_a_choice_that_is_empty_is_left_out_and_tol
     report = Report()
     assert len(read(table(tmp_path / "a.jsonl", *rows), text, "choice", report)) == 1
     assert report.skips == {"a label that is none of the choices": 1, "an empty cell": 1}
+
+
+def test_sentences_of_words_serve_where_texts_are_expected(tmp_path: Path, text: Domain) -> None:
+    path = tmp_path / "a.conllu"
+    path.write_text(CONLLU, encoding="utf-8")
+    [example] = read(path, text, "classification", labelled=False)
+    assert (example.sequences, example.label) == (("vamos nos a el mar",), None)
 
 
 def test_plain_records_have_no_questions_or_choices(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from letters import objective_and_source
 
 from seqbert.data.corpus import Corpus
 from seqbert.errors import ConfigError
+from seqbert.models.losses import cross_entropy
 from seqbert.objectives import ObjectiveConfig
 from seqbert.objectives.causal_lm import CausalLMConfig
-from seqbert.models.losses import cross_entropy
 
 
 def test_a_step_fills_its_token_budget_and_never_exceeds_it(corpus: Corpus) -> None:

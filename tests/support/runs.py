@@ -72,12 +72,12 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
             "checkpoint_every": 3,
         },
     }
-    return _laid_over(tree, changes)
+    return laid_over(tree, changes)
 
 
-def _laid_over(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def laid_over(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     merged = dict(tree)
     for key, value in changes.items():
         old = merged.get(key)
-        merged[key] = _laid_over(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        merged[key] = laid_over(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged

@@ -1,0 +1,350 @@
+"""Fine-tuning runs as a user starts them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import runs
+import torch
+from labelled import settings, write_reviews
+from safetensors.torch import load_file
+
+import seqbert
+from seqbert.config import load
+from seqbert.errors import CheckpointError, ConfigError, DataError
+from seqbert.models.hub import read_checkpoint
+from seqbert.training.finetune_config import FinetuneConfig
+from seqbert.training.finetuned import Finetuned
+from seqbert.training.logging import read_metrics
+
+
+def metrics(folder: Path) -> list[dict]:
+    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in read_metrics(folder)]
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_run_leaves_the_folder_that_the_design_names(tmp_path):
+    result = seqbert.finetune(
+        settings(tmp_path, data={"test": [str(write_reviews(tmp_path / "test.csv", 20, seed=9))]})
+    )
+    names = {path.name for path in result.folder.iterdir()}
+    assert {"config.yaml", "data.json", "task.json", "tokenizers", "checkpoints", "model", "metrics.jsonl"} <= names
+    assert {path.name for path in (result.folder / "evaluation").iterdir()} == {
+        "validation",
+        "test",
+        "learning_curve.png",
+    }
+    files = {path.name for path in (result.folder / "evaluation" / "test").iterdir()}
+    assert files == {"metrics.json", "predictions.jsonl", "confusion.json", "confusion.png"}
+    assert json.loads((result.folder / "task.json").read_text())["labels"] == ["no", "yes"]
+    assert set(result.metrics) == {"validation", "test"}
+    report = json.loads((result.folder / "data.json").read_text())
+    assert report["train"]["records"] == {"in": 60, "read": 60, "repaired": 0, "skipped": 0}
+    assert report["train"]["used"]["records"] + report["validation"]["used"]["records"] == 60
+    assert (
+        report["validation"]["used"]["labels"] == {"no": 8, "yes": 8}
+        or sum(report["validation"]["used"]["labels"].values()) == report["validation"]["used"]["records"]
+    )
+
+
+def test_the_written_config_repeats_the_run_byte_for_byte(tmp_path):
+    first = seqbert.finetune(settings(tmp_path, model={"dropout": 0.1}))
+    second = seqbert.finetune(first.folder / "config.yaml", ["--output", str(tmp_path / "again")])
+    assert weights(first.folder) == weights(second.folder)
+    assert metrics(first.folder) == metrics(second.folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"training": {"lora": {"rank": 2}}},
+        {"training": {"optimizer": {"name": "bert_adam"}, "layer_decay": 0.8, "freeze": {"embeddings": True}}},
+        {"features": {"lstm_hidden": 8, "lstm_layers": 1, "layers": "weighted_sum"}},
+    ],
+    ids=["plain", "lora", "bert_adam", "features"],
+)
+def test_a_resumed_run_ends_as_one_that_was_never_stopped(tmp_path, changes):
+    tree = settings(tmp_path, model={"dropout": 0.1}, **changes)
+    whole = seqbert.finetune(tree)
+    rows, end = metrics(whole.folder), (whole.folder / "model").rglob("*.safetensors")
+    before = {path.name: path.read_bytes() for path in end}
+    checkpoints = sorted((whole.folder / "checkpoints").iterdir())
+    tree["run"]["keep"] = 10
+    shutil.rmtree(whole.folder)
+    kept = seqbert.finetune(tree)
+    for path in sorted((kept.folder / "checkpoints").iterdir())[1:]:
+        shutil.rmtree(path)
+    seqbert.finetune(tree, resume="auto")
+    assert checkpoints
+    assert {path.name: path.read_bytes() for path in (kept.folder / "model").rglob("*.safetensors")} == before
+    assert metrics(kept.folder) == rows
+
+
+def test_the_batches_do_not_depend_on_the_number_of_workers(tmp_path):
+    first = seqbert.finetune(settings(tmp_path))
+    second = seqbert.finetune(settings(tmp_path, output=str(tmp_path / "two"), run={"workers": 2}))
+    assert weights(first.folder) == weights(second.folder)
+
+
+def test_a_run_goes_on_with_its_own_config_only(tmp_path):
+    tree = settings(tmp_path)
+    seqbert.finetune(tree)
+    with pytest.raises(ConfigError, match="already holds a run"):
+        seqbert.finetune(tree)
+    with pytest.raises(ConfigError, match=r"training.learning_rate: 0.001 -> 0.1"):
+        seqbert.finetune(tree, ["--training.learning_rate", "0.1"], resume="auto")
+    write_reviews(tmp_path / "reviews.csv", 40)
+    with pytest.raises(ConfigError, match="not what the run"):
+        seqbert.finetune(tree, resume="auto")
+
+
+def test_several_seeds_are_summed_up_and_the_best_is_the_model(tmp_path):
+    result = seqbert.finetune(settings(tmp_path, training={"seeds": 3, "epochs": 1}, seed=5))
+    assert sorted(result.seeds) == [5, 6, 7]
+    values = [row["validation"]["accuracy"] for row in result.seeds.values()]
+    summary = result.summary["validation"]["accuracy"]
+    assert summary["mean"] == pytest.approx(np.mean(values))
+    assert summary["median"] == pytest.approx(np.median(values))
+    assert summary["standard_deviation"] == pytest.approx(np.std(values, ddof=1))
+    assert result.seeds[result.best_seed]["validation"]["accuracy"] == max(values)
+    assert weights(result.folder) == weights(result.folder / "seeds" / str(result.best_seed))
+    alone = seqbert.finetune(settings(tmp_path, training={"epochs": 1}, seed=6, output=str(tmp_path / "six")))
+    assert weights(alone.folder) == weights(result.folder / "seeds" / "6")
+
+
+def test_training_ends_early_where_nothing_gets_better(tmp_path):
+    tree = settings(tmp_path, training={"epochs": 30, "early_stopping": 2, "learning_rate": 1e-9})
+    result = seqbert.finetune(tree)
+    rows = [row for row in metrics(result.folder) if "validation_text" in row]
+    assert len(rows) == 3  # the first is the best, and two more bring nothing
+    before = weights(result.folder)
+    seqbert.finetune(tree, resume="auto")
+    assert weights(result.folder) == before
+
+
+def test_train_size_takes_part_of_the_records_and_smaller_parts_lie_within_larger(tmp_path):
+    sizes = {}
+    for size in (10, 20):
+        tree = settings(tmp_path, output=str(tmp_path / str(size)), data={"train_size": size}, training={"epochs": 1})
+        result = seqbert.finetune(tree)
+        sizes[size] = json.loads((result.folder / "data.json").read_text())["train"]["used"]["records"]
+    assert sizes == {10: 10, 20: 20}
+
+
+# Where a run begins
+
+
+def test_it_begins_from_a_pretrained_run_with_the_domain_and_options_of_that(tmp_path):
+    pretrained = seqbert.pretrain(runs.settings(tmp_path / "pre", domains={"text": {"options": {"lowercase": False}}}))
+    tree = settings(tmp_path, init=str(pretrained.folder))
+    del tree["domain"], tree["model"]
+    result = seqbert.finetune(tree)
+    config = load(FinetuneConfig, result.folder / "config.yaml")
+    assert (config.domain.name, config.domain.options.lowercase) == ("text", False)
+    assert any("not used: cls.predictions" in note for note in result.notes)
+    with pytest.raises(ConfigError, match=r"lowercase: false -> true"):
+        tree["domain"] = {"options": {"lowercase": True}}
+        seqbert.finetune(tree, ["--output", str(tmp_path / "other")])
+
+
+def test_it_begins_from_a_fine_tuned_run_whose_head_is_dropped_and_listed(tmp_path):
+    first = seqbert.finetune(settings(tmp_path))
+    tree = settings(tmp_path, output=str(tmp_path / "second"), init=str(first.folder))
+    del tree["model"]
+    second = seqbert.finetune(tree, ["--training.learning_rate", "1e-12"])
+    assert any("not used" in note and "classifier.weight" in note for note in second.notes)
+    old, new = (load_file(run.folder / "model" / "model.safetensors") for run in (first, second))
+    assert torch.allclose(old["bert.pooler.dense.weight"], new["bert.pooler.dense.weight"], atol=1e-6)
+    assert not torch.allclose(old["classifier.weight"], new["classifier.weight"], atol=1e-3)
+
+
+def test_frozen_blocks_stay_and_the_topmost_are_drawn_anew(tmp_path):
+    pretrained = seqbert.pretrain(runs.settings(tmp_path / "pre"))
+    before = load_file(pretrained.folder / "model" / "model.safetensors")
+    tree = settings(
+        tmp_path,
+        seed=7,
+        init=str(pretrained.folder),
+        training={"freeze": {"embeddings": True, "layers": 1}, "reinitialise": 1},
+    )
+    del tree["model"], tree["domain"]["vocab_size"]
+    after = load_file(seqbert.finetune(tree).folder / "model" / "model.safetensors")
+    for name, tensor in before.items():
+        if "embeddings." in name or ".layer.0." in name:
+            assert torch.equal(tensor, after[name]), name
+    name = "bert.encoder.layer.1.intermediate.dense.weight"
+    assert not torch.allclose(before[name], after[name], atol=0.01)
+
+
+def test_a_run_may_have_no_validation_records_and_keeps_its_newest_weights(tmp_path):
+    result = seqbert.finetune(settings(tmp_path, data={"validation": 0}))
+    assert result.metrics == {}
+    assert any("no validation records" in note for note in result.notes)
+    assert (result.folder / "model" / "model.safetensors").is_file()
+
+
+# Labels and records
+
+
+def test_row37_a_label_that_only_validation_has_is_an_error_before_training_with_its_count(tmp_path):
+    validation = write_reviews(tmp_path / "dev.csv", 10, labels=("no", "maybe"))
+    tree = settings(tmp_path, data={"validation": str(validation)})
+    with pytest.raises(DataError, match=r'"maybe" \(5\).*dev.csv:3'):
+        seqbert.finetune(tree)
+    assert not (tmp_path / "run" / "model").exists()
+    result = seqbert.finetune(tree, ["--data.unseen_labels", "skip"])
+    assert any("5 validation records" in note and "left out" in note for note in result.notes)
+    rows = [row for row in metrics(result.folder) if "validation_text" in row]
+    assert all(np.isfinite(row["validation_text"]["loss"]) for row in rows)
+
+
+def test_row38_labels_come_back_as_they_were_and_a_changed_list_is_refused(tmp_path):
+    result = seqbert.finetune(settings(tmp_path))
+    assert read_checkpoint(result.folder / "model").labels == ("no", "yes")
+    predictions = seqbert.predict(result.folder, str(tmp_path / "reviews.csv"))
+    assert {prediction.value for prediction in predictions} <= {"no", "yes"}
+    state = json.loads((result.folder / "task.json").read_text())
+    (result.folder / "task.json").write_text(json.dumps(state | {"labels": ["yes", "no"]}))
+    with pytest.raises(CheckpointError, match="labels"):
+        seqbert.predict(result.folder, str(tmp_path / "reviews.csv"))
+
+
+def test_records_of_validation_that_stand_in_train_are_counted(tmp_path):
+    (tmp_path / "x").mkdir()
+    lines = write_reviews(tmp_path / "x" / "all.csv", 60).read_text().splitlines()
+    validation = tmp_path / "dev.csv"
+    validation.write_text("\n".join([lines[0], *lines[1:4], "new words,yes", "other words,no"]) + "\n")
+    result = seqbert.finetune(settings(tmp_path, data={"validation": str(validation)}, training={"epochs": 1}))
+    assert any(note.startswith("3 of the 5 validation records") for note in result.notes)
+    assert json.loads((result.folder / "data.json").read_text())["validation"]["shared_with_train"] == 3
+
+
+def test_row78_records_longer_than_the_positions_have_the_outcome_that_was_asked_for(tmp_path):
+    path = tmp_path / "long.csv"
+    short = write_reviews(tmp_path / "short.csv", 40).read_text()
+    path.write_text(short + f"{'good tree ' * 300},yes\n{'bad tree ' * 300},no\n")
+    tree = settings(tmp_path, data={"train": [str(path)], "validation": 0.2}, training={"epochs": 1})
+    report = json.loads((seqbert.finetune(tree).folder / "data.json").read_text())
+    assert sum(report[part]["used"]["windowed_records"] for part in ("train", "validation")) == 2
+    report = json.loads(
+        (seqbert.finetune(tree, ["--data.long", "cut"], overwrite=True).folder / "data.json").read_text()
+    )
+    assert sum(report[part]["used"]["cut_records"] for part in ("train", "validation")) == 2
+    with pytest.raises(DataError, match=r"long.csv:4\d: with its special tokens the record has 602 tokens"):
+        seqbert.finetune(tree, ["--data.long", "error"], overwrite=True)
+    with pytest.raises(ConfigError, match="max_position_embeddings"):
+        seqbert.finetune(tree, ["--training.max_length", "1000"], overwrite=True)
+
+
+# What comes out
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".json", ".jsonl", ".parquet"])
+def test_predictions_are_written_in_the_form_that_the_ending_says(tmp_path, suffix):
+    result = seqbert.finetune(settings(tmp_path, training={"epochs": 1}))
+    target = tmp_path / f"out{suffix}"
+    predictions = seqbert.predict(result.folder, str(tmp_path / "reviews.csv"), target)
+    values = [prediction.value for prediction in predictions]
+    match suffix:
+        case ".tsv":
+            lines = target.read_text().splitlines()
+            assert lines[0] == "index\tprediction"
+            assert [line.split("\t")[1] for line in lines[1:]] == values
+        case ".csv":
+            assert target.read_text().splitlines()[0] == "id,prediction,no,yes"
+        case ".json":
+            assert list(json.loads(target.read_text()).values()) == values
+        case ".jsonl":
+            rows = [json.loads(line) for line in target.read_text().splitlines()]
+            assert [row["prediction"] for row in rows] == values
+            assert all(sum(row["probabilities"].values()) == pytest.approx(1.0, abs=1e-5) for row in rows)
+        case ".parquet":
+            pandas = pytest.importorskip("pandas")
+            assert pandas.read_parquet(target)["prediction"].tolist() == values
+    assert not [path for path in tmp_path.iterdir() if "writing" in path.name]
+    with pytest.raises(ConfigError, match="says no form"):
+        seqbert.predict(result.folder, str(tmp_path / "reviews.csv"), tmp_path / "out.doc")
+
+
+def test_evaluate_gives_what_training_reported(tmp_path):
+    test = write_reviews(tmp_path / "test.csv", 30, seed=3)
+    result = seqbert.finetune(settings(tmp_path, data={"test": [str(test)]}))
+    found = seqbert.evaluate(result.folder, str(test))
+    assert found["metrics"] == result.metrics["test"]
+    assert found["records"] == 30
+
+
+def test_lora_is_merged_into_the_weights_that_are_saved(tmp_path):
+    result = seqbert.finetune(settings(tmp_path, training={"lora": {"rank": 2}}))
+    names = load_file(result.folder / "model" / "model.safetensors").keys()
+    assert not [name for name in names if "lora" in name or "parametrizations" in name]
+    assert Finetuned.of_run(result.folder).model.heads_of("text") == {"classification": 2}
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_transformers_gives_the_logits_of_a_fine_tuned_run(tmp_path, task):
+    transformers = pytest.importorskip("transformers")
+    labels = ("no", "yes") if task == "classification" else ("10.5", "30.25")
+    write_reviews(tmp_path / "x.csv", labels=labels)
+    tree = settings(tmp_path, task={"name": task})
+    write_reviews(tmp_path / "reviews.csv", labels=labels)
+    result = seqbert.finetune(tree)
+    exported = seqbert.export(result.folder, tmp_path / "exported")
+    model, report = transformers.AutoModelForSequenceClassification.from_pretrained(exported, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    texts = ["a good tree", "the river sleeps and a poor old dog never walks"]
+    with torch.no_grad():
+        theirs = [model(**tokenizer(text, return_tensors="pt")).logits[0].numpy() for text in texts]
+    (tmp_path / "texts.csv").write_text("text\n" + "\n".join(texts) + "\n")
+    ours = seqbert.predict(result.folder, str(tmp_path / "texts.csv"))
+    for prediction, logits in zip(ours, theirs, strict=True):
+        if task == "regression":
+            assert prediction.value == pytest.approx(float(logits[0]), rel=1e-4)
+        else:
+            assert np.allclose(prediction.logits, logits, atol=1e-4)
+            assert prediction.value == model.config.id2label[int(logits.argmax())]
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["--data.train", "nowhere.csv"], 'There is no file or folder "nowhere.csv"'),
+        (["--data.columns.label", "lable"], "lable"),
+        (["--training.epoch", "3"], 'Did you mean "epochs"'),
+        (["--task.name", "clasification"], 'Did you mean "classification"'),
+        (["--domain.name", "txt"], 'Did you mean "text"'),
+        (["--data.train", "sample:nothing"], "comes with no table"),
+        (["--init", "nowhere"], "no run and no Hugging Face folder"),
+        (["--training.reinitialise", "5"], "the encoder has 2"),
+        (["--task.metric", "acuracy"], 'Did you mean "accuracy"'),
+    ],
+)
+def test_a_mistake_is_an_error_that_names_it(tmp_path, overrides, message):
+    with pytest.raises(seqbert.SeqbertError, match=message):
+        seqbert.finetune(settings(tmp_path), overrides)
+
+
+def test_row41_columns_that_do_not_match_are_listed_with_those_that_are_there(tmp_path):
+    path = tmp_path / "odd.csv"
+    path.write_text("txt,y\nab,1\ncd,0\n")
+    tree = settings(tmp_path, data={"train": [str(path)], "columns": {"sequence": "text", "label": "label"}})
+    with pytest.raises(DataError) as error:
+        seqbert.finetune(tree)
+    assert all(name in str(error.value) for name in ("txt", "y", "text", "label"))
+
+
+def test_row39_a_fraction_is_no_class(tmp_path):
+    path = tmp_path / "fractions.csv"
+    path.write_text("text,label\nab,0.5\ncd,1\n")
+    with pytest.raises(DataError, match="regression"):
+        seqbert.finetune(settings(tmp_path, data={"train": [str(path)]}))
