@@ -6,12 +6,26 @@ within seconds. They show that the tasks work; no score on them says anything ab
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from seqbert.domain import Document, Domain, Example, Report
 
 Item = TypeVar("Item")
+
+
+def by_task(
+    domain: Domain, *makers: Callable[[Domain], Iterator[Example]]
+) -> dict[str, Callable[[], Iterator[Example]]]:
+    """The tables of a sample by the name of the task that each is for.
+
+    Args:
+        domain: The domain whose sample they are made of.
+        makers: Make the examples of classification, regression, tagging, span and choice, in this order.
+    """
+    tasks = ("classification", "regression", "tagging", "span", "choice")
+    return {task: partial(maker, domain) for task, maker in zip(tasks, makers, strict=True)}
 
 
 def sample_documents(domain: Domain) -> Iterator[Document]:
@@ -34,16 +48,28 @@ def evenly(items: Sequence[Item], count: int) -> list[Item]:
     return [items[index * len(items) // count] for index in range(count)]
 
 
+def example(number: int, document: Document, sequences: tuple[str, ...], label: Any) -> Example:
+    """An example that was taken from a document and is grouped by its id.
+
+    Args:
+        number: The number of the example in its table.
+        document: Where it was taken from.
+        sequences: As the task wants them; see :class:`~seqbert.domain.Example`.
+        label: As the task wants it.
+    """
+    return Example(str(number), sequences, label, document.source, {"group": document.id})
+
+
 def choice(number: int, document: Document, context: str, right: str, wrong: Sequence[str]) -> Example:
     """An example of the task "choice" whose right answer stands at every place in turn.
 
     Args:
         number: The number of the example in its table.
-        document: Where it was taken from; examples are grouped by its id.
+        document: Where it was taken from.
         context: What is asked about.
         right: The right answer.
         wrong: The other answers.
     """
     place = number % (len(wrong) + 1)
     answers = [*wrong[:place], right, *wrong[place:]]
-    return Example(str(number), (context, *answers), place, document.source, {"group": document.id})
+    return example(number, document, (context, *answers), place)

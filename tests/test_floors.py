@@ -115,8 +115,17 @@ def names_of_domains(path: Path) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 0), name
 
 
+READS_A_FIELD_OF_THAT_NAME = {"squad", "table_columns", "table_examples", "table_options"}
+"""Modules for formats that have a column or a key "text", whatever is in it."""
+
+
 def test_no_module_of_the_framework_names_a_domain():
-    assert not [f"{place(path, line)}: {name}" for path in MODULES for line, name in names_of_domains(path)]
+    assert not [
+        f"{place(path, line)}: {name}"
+        for path in MODULES
+        for line, name in names_of_domains(path)
+        if not (name == "text" and path.stem in READS_A_FIELD_OF_THAT_NAME)
+    ]
 
 
 def test_the_check_for_names_of_domains_sees_one():

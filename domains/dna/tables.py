@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import count, product
 
-from domains.tables import choice, evenly, sample_documents
+from domains.tables import by_task, choice, evenly, example, sample_documents
 from seqbert.domain import Document, Domain, Example
 
 _GENE = re.compile(r"(?=(ATG(?:(?!TAA|TAG|TGA)[ACGT]{3}){99,}(?:TAA|TAG|TGA)))")
@@ -41,9 +40,7 @@ _UPSTREAM, _BEGINNING = 15, 21
 
 def tables(domain: Domain) -> dict[str, Callable[[], Iterator[Example]]]:
     """The tables by the name of the task that each is for."""
-    makers = (classification, regression, tagging, span, choices)
-    names = ("classification", "regression", "tagging", "span", "choice")
-    return {name: partial(maker, domain) for name, maker in zip(names, makers, strict=True)}
+    return by_task(domain, classification, regression, tagging, span, choices)
 
 
 def degeneracy(codon: str) -> list[str]:
@@ -67,15 +64,17 @@ def classification(domain: Domain) -> Iterator[Example]:
         middle = len(gene) // 6 * 3
         parts = {"beginning": gene[:_END], "inside": gene[middle : middle + _END], "end": gene[-_END:]}
         for label, stretch in parts.items():
-            yield Example(str(next(number)), (stretch,), label, document.source, {"group": document.id})
+            yield example(next(number), document, (stretch,), label)
 
 
 def regression(domain: Domain) -> Iterator[Example]:
     """Stretches of 60 bases from anywhere in the sample."""
-    stretches = [(document, text) for document in sample_documents(domain) for text in _cut(document.segments[0], _STRETCH)]
+    stretches = [
+        (document, text) for document in sample_documents(domain) for text in _cut(document.segments[0], _STRETCH)
+    ]
     for number, (document, text) in enumerate(evenly(stretches, _MOST)):
         share = (text.count("G") + text.count("C")) / len(text)
-        yield Example(str(number), (text,), share, document.source, {"group": document.id})
+        yield example(number, document, (text,), share)
 
 
 def tagging(domain: Domain) -> Iterator[Example]:
@@ -84,7 +83,7 @@ def tagging(domain: Domain) -> Iterator[Example]:
     for number, (document, stretch) in enumerate(evenly(stretches, _MOST)):
         codons = (stretch[place : place + 3] for place in range(0, _PART, 3))
         labels = [label for codon in codons for label in degeneracy(codon)]
-        yield Example(str(number), (stretch,), labels, document.source, {"group": document.id})
+        yield example(number, document, (stretch,), labels)
 
 
 def span(domain: Domain) -> Iterator[Example]:
@@ -94,9 +93,7 @@ def span(domain: Domain) -> Iterator[Example]:
         for match in _OPENING.finditer(document.segments[0]):
             run = re.search("[AT]+", match[0])
             if run is not None:
-                yield Example(
-                    str(next(number)), ("W", match[0]), [run.span()], document.source, {"group": document.id}
-                )
+                yield example(next(number), document, ("W", match[0]), [run.span()])
 
 
 def choices(domain: Domain) -> Iterator[Example]:

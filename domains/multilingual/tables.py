@@ -13,10 +13,9 @@ choice          which of four names is that of a currency, in the language of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import count
 
-from domains.tables import choice, evenly, sample_documents
+from domains.tables import by_task, choice, evenly, example, sample_documents
 from seqbert.domain import Document, Domain, Example
 
 _NAMES = 3
@@ -30,22 +29,20 @@ _CURRENCY_LANGUAGES = ("de", "fr", "it", "nl", "sv")
 
 def tables(domain: Domain) -> dict[str, Callable[[], Iterator[Example]]]:
     """The tables by the name of the task that each is for."""
-    makers = (classification, regression, tagging, span, choices)
-    names = ("classification", "regression", "tagging", "span", "choice")
-    return {name: partial(maker, domain) for name, maker in zip(names, makers, strict=True)}
+    return by_task(domain, classification, regression, tagging, span, choices)
 
 
 def classification(domain: Domain) -> Iterator[Example]:
     """Neighbours of a list, as many records of each language."""
     for number, (document, names) in enumerate(_groups(domain)):
-        yield _example(number, document, (", ".join(names),), document.metadata["language"])
+        yield example(number, document, (", ".join(names),), document.metadata["language"])
 
 
 def regression(domain: Domain) -> Iterator[Example]:
     """The same names, with their bytes a character."""
     for number, (document, names) in enumerate(_groups(domain)):
         text = ", ".join(names)
-        yield _example(number, document, (text,), len(text.encode()) / len(text))
+        yield example(number, document, (text,), len(text.encode()) / len(text))
 
 
 def tagging(domain: Domain) -> Iterator[Example]:
@@ -55,7 +52,7 @@ def tagging(domain: Domain) -> Iterator[Example]:
         mixed = [groups[(number + step * _A_LANGUAGE * 5) % len(groups)] for step in range(4)]
         labelled = [(word, other.metadata["language"]) for other, names in mixed for word in names[0].split()]
         words, labels = zip(*labelled, strict=True)
-        yield _example(number, document, (" ".join(words),), list(labels))
+        yield example(number, document, (" ".join(words),), list(labels))
 
 
 def span(domain: Domain) -> Iterator[Example]:
@@ -72,7 +69,7 @@ def span(domain: Domain) -> Iterator[Example]:
         listed = [name for _, name in others]
         listed.insert(place, answer)
         start = len("; ".join([*listed[:place], ""]))
-        yield _example(index, document, ("abc", "; ".join(listed)), [(start, start + len(answer))])
+        yield example(index, document, ("abc", "; ".join(listed)), [(start, start + len(answer))])
 
 
 def choices(domain: Domain) -> Iterator[Example]:
@@ -114,7 +111,3 @@ def _groups(domain: Domain) -> list[tuple[Document, list[str]]]:
         starts = evenly(range(0, len(names) - _NAMES + 1, _NAMES), _A_LANGUAGE)
         groups += [(names[start][0], [name for _, name in names[start : start + _NAMES]]) for start in starts]
     return groups
-
-
-def _example(number: int, document: Document, sequences: tuple[str, ...], label: object) -> Example:
-    return Example(str(number), sequences, label, document.source, {"group": document.metadata["alignment"]})

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import count
 
 import numpy as np
 
 from domains.music.piece import parse
-from domains.tables import choice, evenly, sample_documents
+from domains.tables import by_task, choice, evenly, example, sample_documents
 from seqbert.domain import Document, Domain, Example
 
 _MOST = 1200
@@ -34,9 +33,7 @@ _DEGREES = {0: "1", 2: "2", 4: "3", 5: "4", 7: "5", 9: "6", 11: "7"}
 
 def tables(domain: Domain) -> dict[str, Callable[[], Iterator[Example]]]:
     """The tables of the sample by the name of the task that each is for."""
-    makers = (classification, regression, tagging, span, choices)
-    names = ("classification", "regression", "tagging", "span", "choice")
-    return {name: partial(maker, domain) for name, maker in zip(names, makers, strict=True)}
+    return by_task(domain, classification, regression, tagging, span, choices)
 
 
 def notes(text: str) -> np.ndarray:
@@ -54,13 +51,13 @@ def classification(domain: Domain) -> Iterator[Example]:
         signature = _SIGNATURE.search(text)
         metre = "/".join(signature.groups()) if signature is not None else ""
         if metre in _METRES:
-            yield _example(number, document, (_SIGNATURE.sub("", text),), metre)
+            yield example(number, document, (_SIGNATURE.sub("", text),), metre)
 
 
 def regression(domain: Domain) -> Iterator[Example]:
     """Two bars, with the mean of their pitches."""
     for number, (document, text) in enumerate(_two_bars(domain)):
-        yield _example(number, document, (text,), float(np.mean(_pitches(text))))
+        yield example(number, document, (text,), float(np.mean(_pitches(text))))
 
 
 def tagging(domain: Domain) -> Iterator[Example]:
@@ -70,7 +67,7 @@ def tagging(domain: Domain) -> Iterator[Example]:
         if key is not None:
             tonic = 7 * int(key[1])
             labels = [_DEGREES.get((pitch - tonic) % 12, "chromatic") for pitch in _pitches(text)]
-            yield _example(number, document, (text,), labels)
+            yield example(number, document, (text,), labels)
 
 
 def span(domain: Domain) -> Iterator[Example]:
@@ -80,7 +77,7 @@ def span(domain: Domain) -> Iterator[Example]:
         if pitches.count(max(pitches)) == 1:
             highest = notes(text)[pitches.index(max(pitches))]
             answer = (int(highest[0]), int(highest[1]))
-            yield _example(number, document, ("Pitch_127", text), [answer])
+            yield example(number, document, ("Pitch_127", text), [answer])
 
 
 def choices(domain: Domain) -> Iterator[Example]:
@@ -122,7 +119,3 @@ def _pitches(text: str) -> list[int]:
 
 def _words(text: str) -> int:
     return text.count(" ") + 1
-
-
-def _example(number: int, document: Document, sequences: tuple[str, ...], label: object) -> Example:
-    return Example(str(number), sequences, label, document.source, {"group": document.id})

@@ -12,10 +12,9 @@ choice          which of four stretches begins the protein whose following resid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from itertools import count
 
-from domains.tables import choice, evenly, sample_documents
+from domains.tables import by_task, choice, evenly, example, sample_documents
 from seqbert.domain import Document, Domain, Example
 
 # Kyte & Doolittle (1982), A simple method for displaying the hydropathic character of a protein, table 2.
@@ -36,9 +35,7 @@ _BEGINNING = 20
 
 def tables(domain: Domain) -> dict[str, Callable[[], Iterator[Example]]]:
     """The tables by the name of the task that each is for."""
-    makers = (classification, regression, tagging, span, choices)
-    names = ("classification", "regression", "tagging", "span", "choice")
-    return {name: partial(maker, domain) for name, maker in zip(names, makers, strict=True)}
+    return by_task(domain, classification, regression, tagging, span, choices)
 
 
 def hydropathy(stretch: str) -> float:
@@ -57,13 +54,13 @@ def classification(domain: Domain) -> Iterator[Example]:
         family = document.metadata["description"].removesuffix(" (Fragment)")
         for start in range(0, 3 * _STEP, _STEP):
             stretch = document.segments[0][start : start + _STRETCH]
-            yield Example(str(next(number)), (stretch,), family, document.source, {"group": document.id})
+            yield example(next(number), document, (stretch,), family)
 
 
 def regression(domain: Domain) -> Iterator[Example]:
     """Stretches of 30 residues, with their mean hydropathy."""
     for number, (document, stretch) in enumerate(evenly(_stretches(domain), _MOST)):
-        yield Example(str(number), (stretch,), hydropathy(stretch), document.source, {"group": document.id})
+        yield example(number, document, (stretch,), hydropathy(stretch))
 
 
 def tagging(domain: Domain) -> Iterator[Example]:
@@ -71,11 +68,11 @@ def tagging(domain: Domain) -> Iterator[Example]:
     for number, (document, stretch) in enumerate(evenly(_stretches(domain), _MOST)):
         around = [stretch[max(place - _AROUND, 0) : place + _AROUND + 1] for place in range(len(stretch))]
         labels = ["hydrophobic" if hydropathy(residues) > 0 else "hydrophilic" for residues in around]
-        yield Example(str(number), (stretch,), labels, document.source, {"group": document.id})
+        yield example(number, document, (stretch,), labels)
 
 
 def span(domain: Domain) -> Iterator[Example]:
-    """Contexts of 40 residues, two for each loop, with two cysteines; the answer begins and ends with them. The question is CXC."""
+    """Contexts of 40 residues, two for each loop between two cysteines, which belong to it. The question is CXC."""
     number = count()
     for document in sample_documents(domain):
         (protein,) = document.segments
@@ -90,12 +87,11 @@ def span(domain: Domain) -> Iterator[Example]:
             for part in range(2):
                 index = next(number)
                 start = earliest + (index // 2 * 7 + part * 5) % (latest + 1 - earliest)  # no usual place
-                yield Example(
-                    str(index),
+                yield example(
+                    index,
+                    document,
                     ("CXC", protein[start : start + _LOOP_CONTEXT]),
                     [(first - start, second + 1 - start)],
-                    document.source,
-                    {"group": document.id},
                 )
 
 

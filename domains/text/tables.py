@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 
-from domains.tables import choice, evenly
+from domains.tables import by_task, choice, evenly, example
 from domains.text.sample import text_sample
 from seqbert.domain import Document, Domain, Example
 
@@ -31,9 +30,7 @@ _TOPIC_SENTENCES = 80
 
 def tables(domain: Domain) -> dict[str, Callable[[], Iterator[Example]]]:
     """The tables by the name of the task that each is for."""
-    makers = (classification, regression, tagging, span, choices)
-    names = ("classification", "regression", "tagging", "span", "choice")
-    return {name: partial(maker, domain) for name, maker in zip(names, makers, strict=True)}
+    return by_task(domain, classification, regression, tagging, span, choices)
 
 
 def classification(domain: Domain) -> Iterator[Example]:
@@ -47,7 +44,7 @@ def classification(domain: Domain) -> Iterator[Example]:
         for record in evenly([record for record in sentences if record[0].id == topic], _TOPIC_SENTENCES)
     ]
     for number, (document, sentence) in enumerate(chosen):
-        yield _example(number, document, (domain.canonical(sentence),), document.id)
+        yield example(number, document, (domain.canonical(sentence),), document.id)
 
 
 def regression(domain: Domain) -> Iterator[Example]:
@@ -55,7 +52,7 @@ def regression(domain: Domain) -> Iterator[Example]:
     for number, (document, sentence) in enumerate(evenly(list(_sentences()), _MOST)):
         text = domain.canonical(sentence)
         share = sum(not character.isalpha() and character != " " for character in text) / len(text)
-        yield _example(number, document, (text,), share)
+        yield example(number, document, (text,), share)
 
 
 def tagging(domain: Domain) -> Iterator[Example]:
@@ -68,7 +65,7 @@ def tagging(domain: Domain) -> Iterator[Example]:
         if cased >= _LEAST_CASED and len(domain.words(text)) == len(labels):
             records.append((document, text, labels))
     for number, (document, text, labels) in enumerate(evenly(records, _MOST)):
-        yield _example(number, document, (text,), labels)
+        yield example(number, document, (text,), labels)
 
 
 def span(domain: Domain) -> Iterator[Example]:
@@ -77,7 +74,7 @@ def span(domain: Domain) -> Iterator[Example]:
     records = [(document, sentence) for document, sentence in _sentences() if sentence.count('"') == 2]
     for number, (document, sentence) in enumerate(records):
         answer = (sentence.index('"'), sentence.rindex('"') + 1)
-        yield _example(number, document, (question, sentence), [answer])
+        yield example(number, document, (question, sentence), [answer])
 
 
 def choices(domain: Domain) -> Iterator[Example]:
@@ -118,7 +115,3 @@ def _case(word: str) -> str:
     if word == word.lower():
         return "lower"
     return "title" if word == word.capitalize() else "other"
-
-
-def _example(number: int, document: Document, sequences: tuple[str, ...], label: object) -> Example:
-    return Example(str(number), sequences, label, document.source, {"group": document.id})

@@ -135,7 +135,7 @@ def _rows(path: Path, maker: ExampleMaker) -> Iterator[Row]:
         case "records":
             yield from _records(reading, maker.domain)
             return
-    yield from rows if options.cells == "text" else _with_files(rows, path.parent, maker)
+    yield from _with_files(rows, path.parent, maker) if options.cells == "path" else rows
 
 
 def _records(reading: Reading, domain: Domain) -> Iterator[Row]:

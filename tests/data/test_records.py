@@ -82,7 +82,7 @@ def test_an_epoch_visits_each_item_once_and_its_last_step_is_smaller(letters):
     for epoch in (0, 1):
         steps = [batches.step(epoch * 3 + n).tolist() for n in range(3)]
         assert [len(step) for step in steps] == [4, 4, 2]
-        assert sorted(sum(steps, [])) == list(range(10))
+        assert sorted(number for step in steps for number in step) == list(range(10))
     assert batches.step(0).tolist() != batches.step(3).tolist()
     assert batches.step(0).tolist() != batcher(records, inputs, seed=1).step(0).tolist()
 
@@ -92,7 +92,7 @@ def test_row82_every_sequence_is_evaluated_whatever_the_size_of_a_batch(letters,
     records = encode(letters, *[("a" * n,) for n in (3, 1, 9, 4, 4, 2, 8)])
     inputs = lay_out(records, "texts", 16, "window", None)
     seen = [chosen.tolist() for chosen in batcher(records, inputs).all(budget)]
-    assert sorted(sum(seen, [])) == list(range(7))
+    assert sorted(number for chosen in seen for number in chosen) == list(range(7))
     assert all(inputs.lengths[chosen].sum() <= max(budget, inputs.lengths.max()) for chosen in map(np.array, seen))
 
 
