@@ -20,18 +20,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqbert.errors import SeqbertError
+from seqbert.errors import CheckpointError, ConfigError, SeqbertError
 
 if TYPE_CHECKING:
     from seqbert.training.finetune_data import LabelledData
@@ -54,6 +55,12 @@ def main() -> int:
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # read by torch in the processes to come
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
+        check_peer(arguments)
+        if arguments.run:
+            who, precision, seed = arguments.run
+            train = train_ours if who == "ours" else train_peer
+            print(json.dumps(train(arguments, precision, int(seed))))
+            return 0
         records, _ = read_records(arguments)
         report: dict[str, Any] = {
             "task": arguments.task,
@@ -69,10 +76,28 @@ def main() -> int:
     except SeqbertError as error:
         print(f"finetune_peer: {error}", file=sys.stderr)
         return 2
+    except subprocess.CalledProcessError as error:
+        return error.returncode
     report["systems"] = {name: summary(runs) for name, runs in by_system(report["runs"]).items()}
     report["compared"] = compared(by_system(report["runs"]))
     print(json.dumps(report, indent=2))
     return 0
+
+
+def check_peer(arguments: argparse.Namespace) -> None:
+    """Makes sure that the Trainer can run, before anything does.
+
+    Raises:
+        CheckpointError: The weights are not in a Hugging Face folder.
+        ConfigError: A library is missing.
+    """
+    if not (Path(arguments.init) / "config.json").is_file():
+        raise CheckpointError(f'"{arguments.init}" (--init) is no Hugging Face folder: it has no config.json.')
+    missing = [name for name in ("accelerate", "sklearn", "transformers") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"{', '.join(missing)} cannot be imported. Install the extra: pip install 'seqbert[benchmarks]'."
+        )
 
 
 def recipe(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -89,19 +114,23 @@ def recipe(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def take_turns(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The runs of all seeds; which of them goes first changes from seed to seed."""
-    systems: list[tuple[str, Callable[..., dict[str, Any]], str]] = []
+    """The runs of all seeds; which of them goes first changes from seed to seed.
+
+    Raises:
+        CalledProcessError: A run failed; it has said why.
+    """
+    systems: list[tuple[str, str, str]] = []
     if arguments.only != "peer":
-        systems.append((OURS, train_ours, arguments.precision))
+        systems.append((OURS, "ours", arguments.precision))
     if arguments.only != "ours":
         precisions = arguments.peer_precision or [arguments.precision]
-        systems += [(f"trainer_{precision}", train_peer, precision) for precision in precisions]
+        systems += [(f"trainer_{precision}", "peer", precision) for precision in precisions]
     for seed in range(arguments.seeds):
-        for name, train, precision in systems if seed % 2 == 0 else reversed(systems):
+        for name, who, precision in systems if seed % 2 == 0 else reversed(systems):
             print(f"{name}, seed {seed}", file=sys.stderr, flush=True)
+            command = [sys.executable, __file__, *sys.argv[1:], "--run", who, precision, str(seed)]
             begun = time.perf_counter()
-            with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
-                run = fresh.submit(train, arguments, precision, seed).result()
+            run = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
             run["process_seconds"] = round(time.perf_counter() - begun, 1)
             yield {"system": name, "precision": precision, "seed": seed, **run}
 
@@ -211,9 +240,10 @@ def read_records(arguments: argparse.Namespace) -> tuple[LabelledData, list[str]
 
 
 def linear_floor(records: LabelledData) -> dict[str, Any]:
-    """Logistic regression over TF-IDF of words and pairs of words; its strength chosen by five folds of the training records.
+    """Logistic regression over TF-IDF of words and pairs of words.
 
-    A pair of texts is described by how much they differ and by what they share: ``|a - b|`` and ``a * b``.
+    How much it is regularised is chosen by five folds of the training records. A pair of texts is described by where
+    they differ and by what they share: ``|a - b|`` and ``a * b``.
     """
     from scipy.sparse import hstack
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -272,28 +302,25 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 def compared(systems: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Against each form of the peer: seqbert's mean metrics less its, in points, and the ratio of the seconds.
 
-    The ratio is the median over the seeds, each run beside the one of the same seed.
+    The ratio is the median over the seeds, each run beside that of the same seed.
     """
     rows = {}
-    for name, theirs in systems.items():
-        if name == OURS or OURS not in systems:
-            continue
-        ours = systems[OURS]
-        points = {
-            when: {
-                metric: round(
-                    100 * statistics.fmean(a[when][metric] - b[when][metric] for a, b in zip(ours, theirs)), 2
-                )
-                for metric in METRICS
-            }
-            for when in ("last", "best")
-        }
-        ratios = [a["seconds"] / b["seconds"] for a, b in zip(ours, theirs)]
-        whole = [a["process_seconds"] / b["process_seconds"] for a, b in zip(ours, theirs)]
+    for name in [name for name in systems if name != OURS and OURS in systems]:
+        pairs = list(zip(systems[OURS], systems[name], strict=True))
         rows[name] = {
-            "points": points,
-            "wall_ratio": round(statistics.median(ratios), 3),
-            "process_wall_ratio": round(statistics.median(whole), 3),
+            "points": {
+                when: {
+                    metric: round(
+                        100 * statistics.fmean(ours[when][metric] - theirs[when][metric] for ours, theirs in pairs), 2
+                    )
+                    for metric in METRICS
+                }
+                for when in ("last", "best")
+            },
+            **{
+                f"{clock}_ratio": round(statistics.median(ours[clock] / theirs[clock] for ours, theirs in pairs), 3)
+                for clock in CLOCK
+            },
         }
     return rows
 
@@ -334,14 +361,22 @@ def _say(message: str) -> None:
     print(message, file=sys.stderr)
 
 
+def count(text: str) -> int:
+    """A whole number above 0, from the command line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--task", choices=["mrpc", "sst2"], required=True, help="a task of GLUE")
     parser.add_argument("--data", metavar="FOLDER", required=True, help="where its train.tsv and dev.tsv are")
     parser.add_argument("--init", metavar="MODEL", required=True, help="a Hugging Face folder with BERT weights")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each, with seeds from 0 on")
+    parser.add_argument("--seeds", type=count, default=3, help="runs of each, with seeds from 0 on")
     parser.add_argument("--epochs", type=float, default=3)
-    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--batch_size", type=count, default=32)
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--max_length", type=int, default=128, help="tokens; what is longer is cut")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16", help="of seqbert")
@@ -349,8 +384,9 @@ def _parser() -> argparse.ArgumentParser:
         "--peer_precision", choices=["bf16", "fp32"], nargs="+", help="of the Trainer; default: that of seqbert"
     )
     parser.add_argument("--train_size", type=int, metavar="N", help="train on N records, the same ones for both")
-    parser.add_argument("--threads", type=int, default=2, help="of torch")
+    parser.add_argument("--threads", type=count, default=2, help="of torch")
     parser.add_argument("--only", choices=["ours", "peer"], help="run one of the two")
+    parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)  # one run, in the process that is there for it
     parser.add_argument("--floor", action="store_true", help="also a linear model on the same records")
     return parser
 

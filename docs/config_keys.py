@@ -1,4 +1,4 @@
-"""Writes docs/config-keys.md: every key of a pretraining config, as ``seqbert pretrain --help`` prints it.
+"""Writes docs/config-keys.md: every key of a config, as ``seqbert pretrain --help`` and ``finetune --help`` print it.
 
 Run it as ``make docs``.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqbert.config import render_help
+from seqbert.training.finetune_config import FinetuneConfig
 from seqbert.training.pretrain_config import PretrainConfig
 
 PAGE = Path(__file__).resolve().parent / "config-keys.md"
@@ -16,10 +17,16 @@ PAGE = Path(__file__).resolve().parent / "config-keys.md"
 def page() -> str:
     """The Markdown of docs/config-keys.md."""
     return (
-        "# Every key of a pretraining config\n\n"
-        "What `seqbert pretrain --help` prints; [config.md](config.md) explains the shape. Written by `make docs`.\n\n"
-        f"```\n{render_help(PretrainConfig).strip()}\n```\n"
+        "# Every key of a config\n\n"
+        "What `seqbert pretrain --help` and `seqbert finetune --help` print; [config.md](config.md) explains the "
+        "shape. The options of a domain, which stand under `domains.NAME.options` and `domain.options`, are the "
+        "plugin's own: `seqbert domains` lists them. Written by `make docs`.\n\n"
+        f"{_section('Pretraining', PretrainConfig)}\n{_section('Fine-tuning', FinetuneConfig)}"
     )
+
+
+def _section(title: str, schema: type) -> str:
+    return f"## {title}\n\n```\n{render_help(schema).strip()}\n```\n"
 
 
 if __name__ == "__main__":

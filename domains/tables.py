@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from seqbert.domain import Document, Domain, Example, Report
 
 Item = TypeVar("Item")
 
+Table: TypeAlias = Callable[[], Iterator[Example]]
+"""A labelled table of a sample: yields its examples anew on each call, in one order."""
 
-def by_task(
-    domain: Domain, *makers: Callable[[Domain], Iterator[Example]]
-) -> dict[str, Callable[[], Iterator[Example]]]:
+
+def by_task(domain: Domain, *makers: Callable[[Domain], Iterator[Example]]) -> dict[str, Table]:
     """The tables of a sample by the name of the task that each is for.
 
     Args:

@@ -451,7 +451,7 @@ def _score(arguments: list[str]) -> int:
         help="A42G,L7P (A42G:L7P: together), a file of them, column:NAME, all, or all:LETTERS",
     )
     parser.add_argument("--positions", action="store_true", help="add the log-probability of each token")
-    parser.add_argument("--unit", default="token", help="what is masked at once: token, unit, or the unit's name (token)")
+    parser.add_argument("--unit", default="token", help="what is masked at once: token, unit or its name (token)")
     options, rest = _reading_options(parser, arguments)
     from seqbert.inference.score import score
 
@@ -478,7 +478,7 @@ def _score(arguments: list[str]) -> int:
     _print_rows(rows[:SHOWN])
     if len(rows) > SHOWN:
         print(f"{len(rows) - SHOWN:,} more rows are not shown; --output FILE writes them all.")
-    print(", ".join(f"{key} {_cell(value)}" for key, value in result.summary.items()))
+    print(", ".join(f"{key.replace('_', ' ')} {_cell(value)}" for key, value in result.summary.items()))
     _print_skipped(result.skipped)
     return 0
 

@@ -115,7 +115,7 @@ def names_of_domains(path: Path) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 0), name
 
 
-READS_A_FIELD_OF_THAT_NAME = {"squad", "table_columns", "table_examples", "table_options"}
+READS_A_FIELD_OF_THAT_NAME = {"span", "squad", "table_columns", "table_examples", "table_options"}
 """Modules for formats that have a column or a key "text", whatever is in it."""
 
 

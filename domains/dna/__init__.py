@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from domains.alphabet import Alphabet, Cleaned, each_character, places
-from domains.dna.tables import tables
+from domains.dna.tables import sample_tables
 from domains.dna.uci import uci_examples
 from domains.fasta import Names, looks_like_fasta, read_fasta, write_fasta
 from seqbert.domain import SPECIAL_TOKENS, Augmentation, Document, Domain, Encoded, Example, Report, Sample
@@ -323,7 +323,7 @@ class DNA(Domain):
         return Sample(
             about="300 stretches of 3 kb of Escherichia coli 536 (NC_008253.1, INSDC: free and unrestricted)",
             files=[Path(__file__).parent / "sample" / "escherichia_coli_536.fasta.gz"],
-            tables=tables(self),
+            tables=sample_tables(self),
         )
 
     # Letters

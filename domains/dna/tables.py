@@ -15,10 +15,10 @@ choice          which of four stretches is the beginning of the gene that follow
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count, product
 
-from domains.tables import by_task, choice, evenly, example, sample_documents
+from domains.tables import Table, by_task, choice, evenly, example, sample_documents
 from seqbert.domain import Document, Domain, Example
 
 _GENE = re.compile(r"(?=(ATG(?:(?!TAA|TAG|TGA)[ACGT]{3}){99,}(?:TAA|TAG|TGA)))")
@@ -38,7 +38,7 @@ _MOST = 1200
 _UPSTREAM, _BEGINNING = 15, 21
 
 
-def tables(domain: Domain) -> dict[str, Callable[[], Iterator[Example]]]:
+def sample_tables(domain: Domain) -> dict[str, Table]:
     """The tables by the name of the task that each is for."""
     return by_task(domain, classification, regression, tagging, span, choices)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from domains.multilingual.languages import UNKNOWN, language_code, language_of_path
 from domains.multilingual.sample import multilingual_sample
-from domains.multilingual.tables import tables
+from domains.multilingual.tables import sample_tables
 from domains.text import Text
 from domains.text.domain import TextOptions
 from domains.text.readers import Record, ending, html_record
@@ -88,4 +88,4 @@ class Multilingual(Text):
 
     def sample(self) -> Sample:
         """Names of countries, languages, currencies and scripts in many languages, from pycountry."""
-        return dataclasses.replace(multilingual_sample(self.canonical), tables=tables(self))
+        return dataclasses.replace(multilingual_sample(self.canonical), tables=sample_tables(self))

@@ -6,16 +6,16 @@ regression      bytes of UTF-8 a character (the byte premium of a language; Arne
 tagging         the language of each word where languages are mixed (after the shared task on code-switched
                 text; Solorio et al. 2014)
 span            the one name in a list that is not in the Latin script
-choice          which of four names is that of a currency, in the language of the country that is named
+choice          which of four names in one language is that of a currency; the context names a country
 ==============  ===========================================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 
-from domains.tables import by_task, choice, evenly, example, sample_documents
+from domains.tables import Table, by_task, choice, evenly, example, sample_documents
 from seqbert.domain import Document, Domain, Example
 
 _NAMES = 3
@@ -27,7 +27,7 @@ _OTHER_SCRIPTS = ("ar", "el", "he", "hi", "ja", "ka", "ko", "ru", "th")
 _CURRENCY_LANGUAGES = ("de", "fr", "it", "nl", "sv")
 
 
-def tables(domain: Domain) -> dict[str, Callable[[], Iterator[Example]]]:
+def sample_tables(domain: Domain) -> dict[str, Table]:
     """The tables by the name of the task that each is for."""
     return by_task(domain, classification, regression, tagging, span, choices)
 
@@ -73,7 +73,7 @@ def span(domain: Domain) -> Iterator[Example]:
 
 
 def choices(domain: Domain) -> Iterator[Example]:
-    """A country; and a currency, a language, a script and another country."""
+    """A currency, a language, a script and a country."""
     number = count()
     lists: dict[tuple[str, str], list[tuple[Document, str]]] = {}
     for document, name in _names(domain):

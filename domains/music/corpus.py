@@ -16,13 +16,13 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from domains.music.piece import parse
-from domains.tables import evenly
+from domains.tables import Table, evenly
 from seqbert.domain import Domain, Example, Report
 from seqbert.errors import DataError
 
@@ -79,7 +79,7 @@ def tune_files() -> list[Path]:
     return sorted((corpus_folder() / "ryansMammoth").glob("*.abc"))
 
 
-def corpus_tables(domain: Domain) -> dict[str, Callable[[], Iterator[Example]]]:
+def corpus_tables(domain: Domain) -> dict[str, Table]:
     """The tables by name."""
     return {"composer": partial(composer, domain), "tune_type": partial(tune_type, domain)}
 

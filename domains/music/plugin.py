@@ -15,7 +15,7 @@ from domains.music import abc_notation, containers, midi, scores
 from domains.music.alphabet import KEYS, PITCHES, transposed_key, words
 from domains.music.corpus import corpus_tables, tune_files
 from domains.music.piece import Draft, parse
-from domains.music.tables import notes, tables
+from domains.music.tables import notes, sample_tables
 from seqbert.domain import SPECIAL_TOKENS, Augmentation, Document, Domain, Encoded, Report, Sample
 from seqbert.errors import ConfigError, DataError, SeqbertError
 
@@ -212,7 +212,7 @@ class Music(Domain):
                 "distributed by permission of the transcribers"
             ),
             files=files[::3],
-            tables=tables(self) | corpus_tables(self),
+            tables=sample_tables(self) | corpus_tables(self),
         )
 
     def _read_book(self, path: Path, report: Report) -> Iterator[Document]:

@@ -12,13 +12,13 @@ choice          which of four bars ends the tune
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
 
 from domains.music.piece import parse
-from domains.tables import by_task, choice, evenly, example, sample_documents
+from domains.tables import Table, by_task, choice, evenly, example, sample_documents
 from seqbert.domain import Document, Domain, Example
 
 _MOST = 1200
@@ -31,7 +31,7 @@ _PITCH = re.compile(r"Pitch_(\d+)")
 _DEGREES = {0: "1", 2: "2", 4: "3", 5: "4", 7: "5", 9: "6", 11: "7"}
 
 
-def tables(domain: Domain) -> dict[str, Callable[[], Iterator[Example]]]:
+def sample_tables(domain: Domain) -> dict[str, Table]:
     """The tables of the sample by the name of the task that each is for."""
     return by_task(domain, classification, regression, tagging, span, choices)
 

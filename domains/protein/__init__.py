@@ -12,7 +12,7 @@ import numpy as np
 
 from domains.alphabet import Alphabet, Cleaned, each_character, places
 from domains.fasta import Names, looks_like_fasta, read_fasta, write_fasta
-from domains.protein.tables import tables
+from domains.protein.tables import sample_tables
 from seqbert.domain import SPECIAL_TOKENS, Document, Domain, Encoded, Report, Sample
 from seqbert.errors import ConfigError, DataError, nearest
 
@@ -210,7 +210,7 @@ class Protein(Domain):
         return Sample(
             about="130 UniProt proteins of 9 families (UniProt Consortium, CC BY 4.0)",
             files=[Path(__file__).parent / "sample" / "uniprot_families.fasta.gz"],
-            tables=tables(self),
+            tables=sample_tables(self),
         )
 
     def _tallied(self, cleaned: Cleaned, report: Report) -> str:

@@ -11,10 +11,10 @@ choice          which of four stretches begins the protein whose following resid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 
-from domains.tables import by_task, choice, evenly, example, sample_documents
+from domains.tables import Table, by_task, choice, evenly, example, sample_documents
 from seqbert.domain import Document, Domain, Example
 
 # Kyte & Doolittle (1982), A simple method for displaying the hydropathic character of a protein, table 2.
@@ -33,7 +33,7 @@ _SHORTEST_LOOP, _LONGEST_LOOP = 4, 30
 _BEGINNING = 20
 
 
-def tables(domain: Domain) -> dict[str, Callable[[], Iterator[Example]]]:
+def sample_tables(domain: Domain) -> dict[str, Table]:
     """The tables by the name of the task that each is for."""
     return by_task(domain, classification, regression, tagging, span, choices)
 

@@ -13,7 +13,7 @@ from domains.text.canonical import INVISIBLE, canonical_form, replace_surrogates
 from domains.text.readers import Record, ending, json_records, markdown_record, text_records
 from domains.text.sample import text_sample
 from domains.text.sentences import split_sentences
-from domains.text.tables import tables
+from domains.text.tables import sample_tables
 from domains.text.wordpiece import CONTINUATION, train_wordpiece
 from seqbert.domain import SPECIAL_TOKENS, Document, Domain, Report, Sample
 from seqbert.errors import DataError
@@ -140,7 +140,7 @@ class Text(Domain):
 
     def sample(self) -> Sample:
         """The topics of Python's own reference, which every Python installation holds."""
-        return dataclasses.replace(text_sample(self.canonical), tables=tables(self))
+        return dataclasses.replace(text_sample(self.canonical), tables=sample_tables(self))
 
     def _segments(self, record: Record, report: Report) -> list[str]:
         language = self.sentence_language(record)

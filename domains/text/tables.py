@@ -13,9 +13,9 @@ choice          which of four stretches ends the sentence that the context begin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from domains.tables import by_task, choice, evenly, example
+from domains.tables import Table, by_task, choice, evenly, example
 from domains.text.sample import text_sample
 from seqbert.domain import Document, Domain, Example
 
@@ -28,7 +28,7 @@ _MOST = 1200
 _TOPIC_SENTENCES = 80
 
 
-def tables(domain: Domain) -> dict[str, Callable[[], Iterator[Example]]]:
+def sample_tables(domain: Domain) -> dict[str, Table]:
     """The tables by the name of the task that each is for."""
     return by_task(domain, classification, regression, tagging, span, choices)
 

@@ -104,12 +104,12 @@ def most_context(windows: list[tuple[int, int]], length: int) -> np.ndarray:
     >>> most_context([(0, 4), (3, 7)], 7).tolist()
     [0, 0, 0, 0, 1, 1, 1]
     """
-    places = np.arange(length)
     best, chosen = np.full(length, -1), np.zeros(length, np.int64)
     for number, (start, stop) in enumerate(windows):
-        left = places - start if start > 0 else np.full(length, length)
-        right = stop - 1 - places if stop < length else np.full(length, length)
+        places = np.arange(start, stop)
+        left = places - start if start > 0 else np.full(stop - start, length)
+        right = stop - 1 - places if stop < length else np.full(stop - start, length)
         context = np.minimum(left, right)
-        better = (places >= start) & (places < stop) & (context > best)
-        best[better], chosen[better] = context[better], number
+        better = context > best[start:stop]
+        best[start:stop][better], chosen[start:stop][better] = context[better], number
     return chosen

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from seqbert import registry
 from seqbert.analysis.parameters import Description
 from seqbert.analysis.parameters import describe as count
 from seqbert.domain import SPECIAL_TOKENS, Domain
 from seqbert.errors import ConfigError, SeqbertError
 from seqbert.models import hub
 from seqbert.models.config import PRESETS, EncoderConfig
+from seqbert.training.finetune_config import load_finetune_config
+from seqbert.training.initialise import encoder_config, find_initial
 from seqbert.training.preparation import Preparation
 from seqbert.training.pretrain_config import load_config
 from seqbert.training.run_folder import RunFolder, domains_of, open_run
@@ -35,6 +38,8 @@ def describe(what: str | EncoderConfig, vocab_size: int | None = None, length: i
         return {what: count(PRESETS[what], vocab_size or PUBLISHED_VOCABULARY, length=length)}
     if RunFolder(Path(what)).exists():
         return {name: _of_run(what, name, vocab_size, length) for name in domains_of(what) or ["imported"]}
+    if (finetuning := _finetuning(what)) is not None:
+        return finetuning
     try:
         config = load_config(what, ["--output", "unused"])
     except ConfigError as error:
@@ -45,6 +50,22 @@ def describe(what: str | EncoderConfig, vocab_size: int | None = None, length: i
     return dict(_of_config(preparation, name, vocab_size, length) for name in config.domains)
 
 
+def _finetuning(what: str) -> dict[str, Description] | None:
+    """The encoder of a fine-tuning config; None where ``what`` is none."""
+    try:
+        config = load_finetune_config(what, ["--output", "unused"])
+    except SeqbertError:
+        return None
+    name = str(config.domain.name)
+    initial = None if config.init is None else find_initial(config.init, [name])
+    encoder = encoder_config(config.model, initial)
+    if initial is not None and name in initial.checkpoints and config.domain.vocabulary == "keep":
+        size, assumed = initial.checkpoints[name].vocab_size, ""
+    else:
+        size, assumed = _vocabulary(registry.load(name)(config.domain.options), config.domain.vocab_size)
+    return {f"{name}{assumed}, without the head, which depends on the labels": count(encoder, size, ())}
+
+
 def _of_run(run: str, domain: str | None, vocab_size: int | None, length: int) -> Description:
     checkpoint = hub.read_checkpoint(open_run(run, domain).folder)
     return count(checkpoint.config, vocab_size or checkpoint.vocab_size, checkpoint.heads, length=length)
@@ -53,13 +74,17 @@ def _of_run(run: str, domain: str | None, vocab_size: int | None, length: int) -
 def _of_config(preparation: Preparation, name: str, vocab_size: int | None, length: int) -> tuple[str, Description]:
     """The description of a domain, under a name that says where the size of the vocabulary is from."""
     section = preparation.config.domains[name]
-    size, assumed = vocab_size or section.vocab_size, ""
-    if size is None:
-        alphabet = fixed_alphabet(preparation.plugins[name])
-        size = alphabet or PUBLISHED_VOCABULARY
-        assumed = "" if alphabet else f" (vocabulary of {size:,} assumed; it is trained on the data)"
+    size, assumed = _vocabulary(preparation.plugins[name], vocab_size or section.vocab_size)
     heads = preparation.objective(name).heads
     return name + assumed, count(preparation.encoder, size, heads, length=length)
+
+
+def _vocabulary(plugin: Domain, asked: int | None) -> tuple[int, str]:
+    """Entries of a new vocabulary, and a word on where the number is from if it is not known yet."""
+    size = asked or fixed_alphabet(plugin)
+    if size is not None:
+        return size, ""
+    return PUBLISHED_VOCABULARY, f" (vocabulary of {PUBLISHED_VOCABULARY:,} assumed; it is trained on the data)"
 
 
 def fixed_alphabet(plugin: Domain) -> int | None:

@@ -76,7 +76,7 @@ def embed(
         data: Files, folders or globs: tables, or whatever the domain reads.
         output: The Parquet file, a row a record in the order of the input. Columns: id, source, tokens (without special
             ones), windows, and ``vector``; with ``pooling="none"`` instead of that, in lists as long as the record,
-            ``vectors``, ``token``, ``start`` and ``end`` (characters of the canonical text), ``text`` (0 or 1: which
+            ``vectors``, ``token``, ``start`` and ``end`` (characters of the canonical text), ``part`` (0 or 1: which
             text of a pair). Its metadata name the run, domain, layers and pooling.
         pooling: ``mean``: over all tokens, [CLS] and [SEP] among them (Reimers and Gurevych 2019, section 3). ``cls``:
             that of [CLS]. Both are means over the windows for special tokens. ``none``: one vector a token, without
@@ -85,7 +85,7 @@ def embed(
             embeddings' output; the vectors of several numbers stand side by side.
         domain: The domain, where the run has several.
         max_length: Most tokens of a sequence, special tokens included; None: as in the run's training.
-        options: What is particular about the files: ``["--columns.sequence", "protein"]``.
+        options: What is particular about the files: ``["--columns.sequence", "seq"]``.
         device: cpu, cuda, mps, or auto. Not read where ``run`` is loaded already.
         precision: fp32, bf16, or auto: bf16 on a GPU that has it. Not read where ``run`` is loaded already.
 
@@ -173,7 +173,7 @@ class Layers:
         if isinstance(asked, str):
             if asked not in named:
                 raise ConfigError(
-                    f'layers is "{asked}", and it is {", ".join(named)}, or numbers from 0 (the embeddings) to {blocks}.'
+                    f'layers is "{asked}", and it is {", ".join(named)}, or numbers from 0 (embeddings) to {blocks}.'
                     + nearest(asked, named)
                 )
             if named[asked][0] < 1:
@@ -213,7 +213,7 @@ class _Embedder:
                 ("token", pa.list_(pa.string())),
                 ("start", pa.list_(pa.int32())),
                 ("end", pa.list_(pa.int32())),
-                ("text", pa.list_(pa.int8())),
+                ("part", pa.list_(pa.int8())),
             ]
         else:
             fields.append(("vector", vector))

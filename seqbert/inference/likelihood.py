@@ -66,7 +66,7 @@ class LanguageModel:
 
     def is_ordinary(self, ids: np.ndarray) -> np.ndarray:
         """Whether each token is one of the text's, not unknown or otherwise special."""
-        return self._ordinary[ids]
+        return np.asarray(self._ordinary[ids])
 
     def log_probabilities(
         self, sequences: Sequence[np.ndarray], units: Sequence[np.ndarray] | None
@@ -95,14 +95,14 @@ class LanguageModel:
         return found
 
     def distributions(self, sequences: Sequence[np.ndarray], copies: Sequence[Copy]) -> Iterator[tuple[Copy, Tensor]]:
-        """For each copy, in some order, the log-probabilities of all tokens at the asked places, ``[asked, vocabulary]``.
+        """For each copy, in some order, log-probabilities of all tokens at the asked places, ``[asked, vocabulary]``.
 
         Raises:
             DataError: if a copy's hidden tokens do not fit one window.
         """
         for batch, index, group in self._copy_batches(sequences, copies):
             rows = self._rows(batch, index).cpu()
-            yield from zip(group, rows.split([len(copy.asked) for copy in group]), strict=True)
+            yield from zip(group, torch.split(rows, [len(copy.asked) for copy in group]), strict=True)
 
     def _masked(
         self, sequences: Sequence[np.ndarray], units: Sequence[np.ndarray] | None
@@ -205,7 +205,7 @@ class LanguageModel:
         truth = torch.from_numpy(labels.astype(np.int64)).to(hidden.device)
         parts = [
             self._log_softmax(rows).gather(1, wanted[:, None]).squeeze(1)
-            for rows, wanted in zip(hidden.split(ROWS), truth.split(ROWS), strict=True)
+            for rows, wanted in zip(torch.split(hidden, ROWS), torch.split(truth, ROWS), strict=True)
         ]
         return torch.cat(parts).cpu()
 

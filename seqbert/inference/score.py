@@ -73,14 +73,14 @@ def score(
         sequence: One sequence, in place of ``data``.
         pairs: Compare the two sequences of each record; the first should be the more probable one.
         mutations: Score substitutions in place of sequences, by the masked marginals of Meier et al. 2021 (equation 1):
-            ``A42G,L7P`` (``A42G:L7P`` where they occur together) or a file of such, for one sequence; ``column:NAME``, a
-            column that holds those of each record; ``all``, or ``all:LETTERS``, for every single one. Positions are
-            counted from 1.
+            ``A42G,L7P`` (``A42G:L7P`` where they occur together) or a file of such, for one sequence;
+            ``column:NAME``, a column that holds those of each record; ``all``, or ``all:LETTERS``, for every single
+            one. Positions are counted from 1.
         positions: Add the log-probability of each token.
         unit: ``token``; or ``unit``, or the name of the domain's masking unit, to mask all tokens of one at once.
         domain: The domain, where the run has several.
         max_length: Most tokens of a sequence, special tokens included; None: as in the run's training.
-        options: What is particular about the files: ``["--columns.sequence", "protein"]``.
+        options: What is particular about the files: ``["--columns.sequence", "seq"]``.
         device: cpu, cuda, mps, or auto. Not read where ``run`` is loaded already.
         precision: fp32, bf16, or auto: bf16 on a GPU that has it. Not read where ``run`` is loaded already.
 

@@ -125,7 +125,7 @@ class Trained:
 
         Args:
             data: Files, folders or globs.
-            options: What is particular about these files: ``["--columns.sequence", "protein"]``.
+            options: What is particular about these files: ``["--columns.sequence", "seq"]``.
             report: Is told what became of each record.
 
         Raises:

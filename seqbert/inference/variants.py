@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from seqbert.domain import Domain
 from seqbert.errors import CheckpointError, ConfigError, DataError
 from seqbert.inference.likelihood import Copy, LanguageModel
 
@@ -122,30 +121,30 @@ class VariantScorer:
         return encoded.ids.astype(np.int64)
 
     def check(self, variant: Variant, text: str, source: str) -> Variant:
-        """The variant in canonical letters.
+        """The variant in the letters of the vocabulary, which are upper case where the user's own have no token.
 
         Raises:
             DataError: if a position is not in the sequence, something else stands there, or a letter is no symbol.
         """
-        domain = self.model.trained.domain
         checked = []
         for one in variant:
-            old, new = (_canonical(letter, domain) for letter in (one.wild_type, one.mutant))
             if not 1 <= one.position <= len(text):
                 raise DataError(f"{source}: {one} is at position {one.position}, and the sequence has {len(text)}.")
-            if text[one.position - 1] != old:
+            here = text[one.position - 1]
+            old, new = (self._spelled(letter) for letter in (one.wild_type, one.mutant))
+            for letter, known in ((one.wild_type, old), (one.mutant, new)):
+                if not known:
+                    raise DataError(f'{source}: {one} has "{letter}", and the model has no token for it.')
+            if here != old:
                 raise DataError(
                     f'{source}: {one} says that "{one.wild_type}" stands at position {one.position}, and there stands '
-                    f'"{text[one.position - 1]}". Positions are counted from 1, without gaps.'
+                    f'"{here}". Positions are counted from 1, without gaps.'
                 )
-            for letter in (old, new):
-                if self._token(letter) is None:
-                    raise DataError(f'{source}: {one} has "{letter}", and the model has no token for it.')
             checked.append(Substitution(old, one.position, new))
         return tuple(checked)
 
     def every(self, text: str, letters: str) -> list[Variant]:
-        """Every substitution of one symbol by another of ``letters``, or where that is empty of the whole vocabulary."""
+        """Every substitution of one symbol by another of ``letters``; where that is empty, of the whole vocabulary."""
         alphabet = letters or "".join(self._letters())
         return [
             (Substitution(old, position, new),)
@@ -175,17 +174,18 @@ class VariantScorer:
         return found
 
     def letters_of(self, mutations: str) -> str:
-        """The letters of "all:LETTERS", in canonical form.
+        """The letters of "all:LETTERS", as the vocabulary spells them.
 
         Raises:
             DataError: if the model has no token for one.
         """
-        domain = self.model.trained.domain
-        letters = dict.fromkeys(_canonical(letter, domain) for letter in mutations.partition(":")[2])
-        for letter in letters:
-            if self._token(letter) is None:
+        found: dict[str, None] = {}
+        for letter in mutations.partition(":")[2]:
+            known = self._spelled(letter)
+            if not known:
                 raise DataError(f'{mutations}: the model has no token for "{letter}".')
-        return "".join(letters)
+            found[known] = None
+        return "".join(found)
 
     def _letters(self) -> Iterator[str]:
         """Symbols that have tokens of their own, in the order of the vocabulary."""
@@ -194,14 +194,10 @@ class VariantScorer:
             if len(token) == 1 and self._token(token) is not None:
                 yield token
 
+    def _spelled(self, letter: str) -> str:
+        """The letter, or its capital, if it has a token; else nothing."""
+        return next((spelled for spelled in (letter, letter.upper()) if self._token(spelled) is not None), "")
+
     def _token(self, letter: str) -> int | None:
         number = self.model.trained.domain.vocabulary.token_to_id(letter)
         return number if number is not None and self.model.is_ordinary(np.array([number]))[0] else None
-
-
-def _canonical(letter: str, domain: Domain) -> str:
-    """A letter as it stands in canonical text; as it is where the domain cannot take it."""
-    try:
-        return domain.canonical(letter) or letter
-    except DataError:
-        return letter

@@ -167,8 +167,9 @@ class FinetuneConfig:
     """Train a BiLSTM on the layers of a frozen encoder instead of the encoder (Devlin et al. 2019, section 5.3)."""
     training: FinetuneTrainingConfig = dataclasses.field(default_factory=FinetuneTrainingConfig)
     """How long and how fast."""
-    run: RunConfig = dataclasses.field(default_factory=lambda: RunConfig(checkpoint_every=500, keep=1))
-    """How the run is carried out; nothing here changes the outcome beyond rounding."""
+    run: RunConfig = dataclasses.field(default_factory=lambda: RunConfig(workers=0, checkpoint_every=500, keep=1))
+    """How the run is carried out; nothing here changes the outcome beyond rounding. The records lie in memory, and a
+    batch is made in a millisecond: workers would only take cores from the model."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:

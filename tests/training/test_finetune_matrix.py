@@ -45,7 +45,7 @@ domain: {{name: {domain}}}
 task: {{name: {task}}}
 data: {{train: sample, validation: 0.2}}
 model: {{preset: bert-tiny, position_init: sinusoidal, dropout: 0.0}}
-training: {{epochs: 6, batch_size: 32, learning_rate: 1.0e-3, max_length: 64}}
+training: {{epochs: {12 if task == "classification" else 6}, batch_size: 32, learning_rate: 1.0e-3, max_length: 64}}
 run: {{workers: 0, device: cpu, checkpoint_every: 10000}}
 """,
         encoding="utf-8",
