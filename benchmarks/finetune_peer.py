@@ -6,7 +6,8 @@ Both take the records, the tokenizer, the batch size and the hyper-parameters fr
 default for are the Trainer's: AdamW (0.9, 0.999, 1e-8) without weight decay, no warm-up, linear decay to 0, gradients
 no longer than 1. The Trainer runs as in transformers' own ``run_glue.py``: batches padded to their longest record,
 validation after each epoch, a checkpoint every 500 steps and at the end. Its validation batches are as large as those
-of training, not of 8 as by default, which would be slower.
+of training, not of 8 as by default, which would be slower. seqbert runs as it does by default, with two processes that
+prepare batches; it also writes the best weights whenever there are better ones.
 
 Every run has a process of its own, so that none warms up another, and the two take turns, seed by seed. Several
 ``--peer_precision`` measure the Trainer in each. Nothing else may run on the machine where the times are to mean

@@ -228,7 +228,7 @@ def carry_out(plan: Plan, submission: Path) -> dict[str, Any]:
         with contextlib.redirect_stdout(sys.stderr):
             seqbert.finetune(plan.config, resume="auto" if RunFolder(output).exists() else None)
     result = json.loads((output / "result.json").read_text(encoding="utf-8"))
-    by_score = sorted(result["seeds"], key=lambda seed: _score(plan.task, result["seeds"][seed]))
+    by_score = sorted(result["seeds"], key=lambda seed: task_score(plan.task, result["seeds"][seed]))
     median = by_score[(len(by_score) - 1) // 2]
     run = output if len(by_score) == 1 else output / "seeds" / median
     parts = {
@@ -238,10 +238,10 @@ def carry_out(plan: Plan, submission: Path) -> dict[str, Any]:
     data = json.loads((output / "data.json").read_text(encoding="utf-8"))
     records = {part: row["used"]["records"] for part, row in data.items()}
     return {
-        "score": round(_score(plan.task, result["seeds"][median]), 4),
+        "score": round(task_score(plan.task, result["seeds"][median]), 4),
         "metrics": {_label(plan.task, part, name): parts[part]["metrics"][name] for part, name in plan.task.metrics},
         "seed": int(median),
-        "scores_of_seeds": {seed: round(_score(plan.task, found), 4) for seed, found in result["seeds"].items()},
+        "scores_of_seeds": {seed: round(task_score(plan.task, found), 4) for seed, found in result["seeds"].items()},
         "records": records,
         "excerpt": records[VALIDATION] < EXCERPT * plan.task.development,
         "seconds": result["seconds"],
@@ -279,6 +279,11 @@ def write_predictions(plan: Plan, run: Path, submission: Path) -> dict[str, Any]
     return written
 
 
+def task_score(task: Task, found: dict[str, dict[str, float | None]]) -> float:
+    """Mean of a task's metrics; one that is not defined, as a correlation of constant predictions, counts as 0."""
+    return statistics.fmean(found[part][name] or 0.0 for part, name in task.metrics)
+
+
 def average(rows: dict[str, dict[str, Any]], names: Sequence[str]) -> float | None:
     """Mean score of the tasks of these names; None where there are none."""
     return round(statistics.fmean(rows[name]["score"] for name in names), 4) if names else None
@@ -301,11 +306,6 @@ def table(report: dict[str, Any]) -> str:
         rest = "" if spared is None else f", {100 * spared:.1f} without WNLI"
         lines.append(f"average of {len(report['averaged'])} tasks: {100 * report['average']:.1f}{rest}")
     return "\n".join(lines)
-
-
-def _score(task: Task, found: dict[str, dict[str, float | None]]) -> float:
-    """Mean of a task's metrics; one that is not defined, as a correlation of constant predictions, counts as 0."""
-    return statistics.fmean(found[part][name] or 0.0 for part, name in task.metrics)
 
 
 def _label(task: Task, part: str, name: str) -> str:

@@ -29,12 +29,12 @@ _CODE = dict(
         strict=True,
     )
 )  # the genetic code, as NCBI's table 11 orders it
-_OPENING = re.compile(r"[GC]{5,12}[AT]{3,}[GC]{5,12}")
+_OPENING = re.compile(r"[GC]{5,12}([AT]{3,})[GC]{5,12}")
 
 _END = 24
-_STRETCH = 60
-_PART = 48
-_MOST = 1200
+_STRETCH = 40
+_PART = 36
+_MOST = 900
 _UPSTREAM, _BEGINNING = 15, 21
 
 
@@ -68,7 +68,7 @@ def classification(domain: Domain) -> Iterator[Example]:
 
 
 def regression(domain: Domain) -> Iterator[Example]:
-    """Stretches of 60 bases from anywhere in the sample."""
+    """Stretches of 40 bases from anywhere in the sample."""
     stretches = [
         (document, text) for document in sample_documents(domain) for text in _cut(document.segments[0], _STRETCH)
     ]
@@ -78,7 +78,7 @@ def regression(domain: Domain) -> Iterator[Example]:
 
 
 def tagging(domain: Domain) -> Iterator[Example]:
-    """Stretches of 16 codons in their frame, a label a base."""
+    """Stretches of 12 codons in their frame, a label a base."""
     stretches = [(document, stretch) for document, gene in _genes(domain) for stretch in _cut(gene, _PART)]
     for number, (document, stretch) in enumerate(evenly(stretches, _MOST)):
         codons = (stretch[place : place + 3] for place in range(0, _PART, 3))
@@ -91,9 +91,8 @@ def span(domain: Domain) -> Iterator[Example]:
     number = count()
     for document in sample_documents(domain):
         for match in _OPENING.finditer(document.segments[0]):
-            run = re.search("[AT]+", match[0])
-            if run is not None:
-                yield example(next(number), document, ("W", match[0]), [run.span()])
+            first = match.start()
+            yield example(next(number), document, ("W", match[0]), [(match.start(1) - first, match.end(1) - first)])
 
 
 def choices(domain: Domain) -> Iterator[Example]:

@@ -21,7 +21,7 @@ from domains.music.piece import parse
 from domains.tables import Table, by_task, choice, evenly, example, sample_documents
 from seqbert.domain import Document, Domain, Example
 
-_MOST = 1200
+_MOST = 800
 _LONGEST = 60  # words
 _FEWEST_NOTES = 6
 _METRES = {"2/4", "2/2", "4/4", "6/8", "9/8"}

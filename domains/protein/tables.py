@@ -25,12 +25,12 @@ HYDROPATHY: Mapping[str, float] = {
 """How much each residue avoids water."""
 
 _STRETCH = 30
-_STEP = 15
 _MOST = 1200
 _AROUND = 1  # residues on each side that count for the hydropathy of a place
 _LOOP_CONTEXT = 40
 _SHORTEST_LOOP, _LONGEST_LOOP = 4, 30
-_BEGINNING = 20
+_BEGINNING, _SHIFTS = 24, 6
+_CHOICE = 20
 
 
 def sample_tables(domain: Domain) -> dict[str, Table]:
@@ -48,13 +48,15 @@ def hydropathy(stretch: str) -> float:
 
 
 def classification(domain: Domain) -> Iterator[Example]:
-    """Stretches of 30 residues from the first 75, with the protein's recommended name."""
+    """Six stretches of 24 residues of each protein, from its first six residues on, with its recommended name.
+
+    They overlap, so that a random split has parts of one stretch on both sides; group by "group" to avoid it.
+    """
     number = count()
     for document in sample_documents(domain):
         family = document.metadata["description"].removesuffix(" (Fragment)")
-        for start in range(0, 3 * _STEP, _STEP):
-            stretch = document.segments[0][start : start + _STRETCH]
-            yield example(next(number), document, (stretch,), family)
+        for start in range(_SHIFTS):
+            yield example(next(number), document, (document.segments[0][start : start + _BEGINNING],), family)
 
 
 def regression(domain: Domain) -> Iterator[Example]:
@@ -102,11 +104,11 @@ def choices(domain: Domain) -> Iterator[Example]:
         (protein,) = document.segments
         if not protein.startswith("M"):  # a fragment
             continue
-        inner = [protein[place : place + _BEGINNING] for place in range(40, len(protein) - 19, _BEGINNING)]
+        inner = [protein[place : place + _CHOICE] for place in range(2 * _CHOICE, len(protein) - _CHOICE + 1, _CHOICE)]
         inner = evenly([stretch for stretch in inner if stretch[0] != "M"], 9)
         for wrong in (inner[:3], inner[3:6], inner[6:9]):
             if len(wrong) == 3:
-                yield choice(next(number), document, protein[20:40], protein[:_BEGINNING], wrong)
+                yield choice(next(number), document, protein[_CHOICE : 2 * _CHOICE], protein[:_CHOICE], wrong)
 
 
 def _stretches(domain: Domain) -> list[tuple[Document, str]]:

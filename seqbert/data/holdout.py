@@ -67,10 +67,17 @@ def take(examples: Sequence[Example], size: int) -> list[Example]:
     return [examples[place] for place in sorted(order[:size])]
 
 
-def shared_sequences(train: Sequence[Example], other: Sequence[Example]) -> int:
-    """How many records of ``other`` have sequences that a record of ``train`` has too."""
-    known = {example.sequences for example in train}
-    return sum(example.sequences in known for example in other)
+def shared_sequences(train: Sequence[Example], other: Sequence[Example], place: int | None = None) -> int:
+    """How many records of ``other`` have sequences that a record of ``train`` has too.
+
+    Args:
+        train: The records that are trained on.
+        other: Records to be scored.
+        place: Which of their sequences is compared, such as the context of a question; None: all of them together.
+    """
+    wanted = slice(None) if place is None else slice(place, place + 1)
+    known = {example.sequences[wanted] for example in train}
+    return sum(example.sequences[wanted] in known for example in other)
 
 
 def _clusters(examples: Sequence[Example], group: str | None) -> list[list[int]]:

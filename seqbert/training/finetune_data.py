@@ -81,11 +81,12 @@ def read_labelled(
     for part in (VALIDATION, TEST):
         if part in parts:
             parts[part] = _with_known_labels(parts[part], part, task, config, reports[part], note)
-    shared = {part: shared_sequences(parts[TRAIN], rows) for part, rows in parts.items() if part != TRAIN}
+    what, place = ("contexts", 1) if task.shape == "question" else ("sequences", None)
+    shared = {part: shared_sequences(parts[TRAIN], rows, place) for part, rows in parts.items() if part != TRAIN}
     for part, count in shared.items():
         if count:
             note(
-                f"{count:,} of the {len(parts[part]):,} {part} records have sequences that stand in the training "
+                f"{count:,} of the {len(parts[part]):,} {part} records have {what} that stand in the training "
                 "records too: its metrics flatter the model."
             )
     return LabelledData(parts, reports, shared)

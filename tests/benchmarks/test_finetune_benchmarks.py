@@ -112,8 +112,8 @@ def test_glue_means_metrics_within_a_task_before_tasks(glue: ModuleType) -> None
     # 0.5 of CoLA, (0.9 + 0.7) / 2 of MRPC: 0.65; the mean of the three numbers would be 0.7.
     cola, mrpc = glue.chosen(["CoLA", "MRPC"])
     rows = {
-        "CoLA": {"score": glue._score(cola, {"validation": {"matthews": 0.5}})},
-        "MRPC": {"score": glue._score(mrpc, {"validation": {"f1": 0.9, "accuracy": 0.7}})},
+        "CoLA": {"score": glue.task_score(cola, {"validation": {"matthews": 0.5}})},
+        "MRPC": {"score": glue.task_score(mrpc, {"validation": {"f1": 0.9, "accuracy": 0.7}})},
     }
     assert glue.average(rows, ["CoLA", "MRPC"]) == 0.65
 

@@ -12,10 +12,14 @@ from labelled import settings, write_reviews
 from safetensors.torch import load_file
 
 import seqbert
+from seqbert import registry
 from seqbert.config import load
 from seqbert.errors import CheckpointError, ConfigError, DataError
 from seqbert.models.hub import read_checkpoint
-from seqbert.training.finetune_config import FinetuneConfig
+from seqbert.tasks import build_task
+from seqbert.tasks.span import SpanConfig
+from seqbert.training.finetune_config import FinetuneConfig, FinetuneDataConfig
+from seqbert.training.finetune_data import read_labelled
 from seqbert.training.finetuned import Finetuned
 from seqbert.training.logging import read_metrics
 
@@ -223,6 +227,30 @@ def test_records_of_validation_that_stand_in_train_are_counted(tmp_path):
     result = seqbert.finetune(settings(tmp_path, data={"validation": str(validation)}, training={"epochs": 1}))
     assert any(note.startswith("3 of the 5 validation records") for note in result.notes)
     assert json.loads((result.folder / "data.json").read_text())["validation"]["shared_with_train"] == 3
+
+
+def test_questions_whose_paragraph_was_trained_on_are_counted(shared_data, tmp_path):
+    """78 paragraphs of XQuAD's English file stand in this part of SQuAD, as an independent count of both says."""
+    squad, xquad = (
+        shared_data / "text" / "squad2_cs224n_dev" / "dev-v2.0.json",
+        shared_data / "multilingual" / "xquad" / "xquad.en.json",
+    )
+    contexts = [
+        {
+            paragraph["context"]
+            for article in json.loads(path.read_text())["data"]
+            for paragraph in article["paragraphs"]
+        }
+        for path in (squad, xquad)
+    ]
+    assert len(contexts[0] & contexts[1]) == 78
+    task = build_task(SpanConfig())
+    config = FinetuneDataConfig(train=[str(squad)], validation=0, test=[str(xquad)])
+    notes: list[str] = []
+    data = read_labelled(config, task, registry.load("text")(), notes.append)
+    expected = sum(example.sequences[1] in contexts[0] for example in data.parts["test"])
+    assert data.shared["test"] == expected > 78
+    assert any(f"{expected} of the 1,190 test records have contexts" in note for note in notes)
 
 
 def test_row78_records_longer_than_the_positions_have_the_outcome_that_was_asked_for(tmp_path):
