@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from labelled import settings as labelled_settings
+from labelled import write_reviews
 from runs import settings, write_fasta
 
 from seqbert.cli import main
@@ -212,3 +214,101 @@ def test_the_twin_of_describe_takes_what_the_verb_takes() -> None:
     import seqbert
 
     assert seqbert.describe("bert-base")["bert-base"].pooled_encoder_parameters == 109_482_240
+
+
+@pytest.fixture(scope="module")
+def finetuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the config and the run of a classification, and the table that it learned from."""
+    folder = tmp_path_factory.mktemp("finetuned")
+    (folder / "config.yaml").write_text(yaml.safe_dump(labelled_settings(folder), sort_keys=False))
+    assert main(["finetune", str(folder / "config.yaml")]) == 0
+    return folder
+
+
+def test_finetune_gives_its_metrics_with_intervals_as_json_and_as_a_table(
+    finetuned: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("finetune", finetuned / "config.yaml", "--training.epochs", 1, "--output", finetuned / "json")
+    code, out, err = run(capsys, *arguments, "--json")
+    result = json.loads(out)
+    accuracy = result["metrics"]["validation"]["accuracy"]
+    assert code == 0 and result["metric"] == "accuracy" and "step" in err
+    assert accuracy["low"] <= accuracy["value"] <= accuracy["high"]
+    code, out, _ = run(capsys, *arguments, "--overwrite")
+    assert code == 0 and "accuracy *" in out and "seqbert predict" in out
+
+
+def test_evaluate_and_predict_give_json(finetuned: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = finetuned / "reviews.csv"
+    code, out, _ = run(capsys, "evaluate", finetuned / "run", "--data", table, "--json")
+    found = json.loads(out)
+    assert code == 0 and found["records"] == found["read"]["records"]["read"] == 60 and "auroc" in found["metrics"]
+    target = finetuned / "answers.tsv"
+    code, out, _ = run(capsys, "predict", finetuned / "run", "--input", table, "--output", target, "--json")
+    assert code == 0 and json.loads(out) == {"output": str(target), "records": 60}
+    assert target.read_text(encoding="utf-8").splitlines()[0] == "index\tprediction"
+
+
+def test_what_is_different_about_a_file_is_said_on_the_command_line(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = write_reviews(tmp_path / "other.csv", records=8)
+    table.write_text(table.read_text(encoding="utf-8").replace("text,label", "opinion,verdict"), encoding="utf-8")
+    asked = ("evaluate", finetuned / "run", "--data", table)
+    code, _, err = run(capsys, *asked)
+    assert code == 2 and "opinion" in err and "data.columns" in err
+    code, out, _ = run(capsys, *asked, "--columns.sequence", "opinion", "--columns.label", "verdict")
+    assert code == 0 and "8 records" in out
+
+
+@pytest.mark.parametrize(
+    ("verb", "named"),
+    [
+        ("finetune", ("--data.columns.sequence", "task with name: span", "--training.lora.rank")),
+        ("evaluate", ("--data FILE", "--columns.sequence", "--json")),
+        ("predict", ("--input FILE", ".parquet", "--columns.sequence")),
+        ("embed", ("--pooling", "--layers")),
+        ("score", ("--mutations", "--pairs")),
+    ],
+)
+def test_the_help_of_a_command_names_its_flags_and_keys(
+    verb: str, named: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([verb, "--help"])
+    assert left.value.code == 0
+    shown = capsys.readouterr().out
+    assert not [word for word in named if word not in shown]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["finetune", "CONFIG"], "already holds a run"),
+        (["finetune", "CONFIG", "--output", "NEW", "--data.train", "no/such.csv"], "no/such.csv"),
+        (["finetune", "CONFIG", "--output", "NEW", "--task.name", "clasification"], "classification"),
+        (["finetune", "CONFIG", "--output", "NEW", "--task.metric", "acuracy"], "accuracy"),
+        (["finetune", "CONFIG", "--output", "NEW", "--data.columns.label", "lable"], "label"),
+        (["finetune", "CONFIG", "--output", "NEW", "--training.max_length", "600"], "600"),
+        (["finetune", "dna/splise"], "dna/splice"),
+        (["evaluate", "no/such/run", "--data", "TABLE"], "no/such/run"),
+        (["evaluate", "RUN", "--data", "no/such.csv"], "no/such.csv"),
+        (["evaluate", "RUN", "--data", "TABLE", "--colums.label", "x"], "columns"),
+        (["predict", "RUN", "--input", "TABLE", "--output", "answers.xlsx"], ".parquet"),
+        (["predict", "RUN", "--input", "TABLE", "--output", "no/such/folder/answers.csv"], "no/such/folder"),
+    ],
+)
+def test_a_mistake_in_fine_tuning_is_one_paragraph_and_exit_code_2(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
+) -> None:
+    places: dict[str, Any] = {
+        "CONFIG": finetuned / "config.yaml",
+        "RUN": finetuned / "run",
+        "TABLE": finetuned / "reviews.csv",
+        "NEW": tmp_path / "new",
+    }
+    code, out, err = run(capsys, *[places.get(argument, argument) for argument in arguments])
+    message = [line for line in err.splitlines() if line.startswith("seqbert:")]
+    assert code == 2 and not out
+    assert len(message) == 1 and named in message[0] and "Traceback" not in err
+    assert not (tmp_path / "new" / "model").exists()

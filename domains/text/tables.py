@@ -80,7 +80,7 @@ def span(domain: Domain) -> Iterator[Example]:
 def choices(domain: Domain) -> Iterator[Example]:
     """Sentences without their last five words; the wrong endings stand inside other sentences."""
     records = [record for record in _sentences() if len(record[1].split()) >= _BEGINNING + _ENDING]
-    records = evenly(records, _MOST // 2)
+    records = evenly(records, _MOST // 3)
     inner = [" ".join(sentence.split()[1 : 1 + _ENDING]) for _, sentence in records]
     for number, (document, sentence) in enumerate(records):
         words = sentence.split()
