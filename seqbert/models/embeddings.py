@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from seqbert.data.packing import PackedBatch
 from seqbert.errors import ConfigError
 from seqbert.models.config import EncoderConfig
+from seqbert.models.dropout import Dropout
 
 
 class Embeddings(nn.Module):
@@ -28,7 +29,7 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.segment = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.norm = by_vocabulary(norms)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Hidden states ``[tokens, hidden_size]`` of a batch, by the words of its vocabulary."""

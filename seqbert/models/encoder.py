@@ -14,6 +14,7 @@ from seqbert.data.packing import PackedBatch
 from seqbert.errors import DataError
 from seqbert.models.attention import packed_attention, reference_attention
 from seqbert.models.config import EncoderConfig
+from seqbert.models.dropout import Dropout
 from seqbert.models.embeddings import Embeddings
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -96,7 +97,7 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
         """``[tokens, hidden_size]`` to the same shape."""

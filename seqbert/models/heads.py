@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seqbert.errors import ConfigError, nearest
 from seqbert.models.config import EncoderConfig
+from seqbert.models.dropout import Dropout
 from seqbert.models.encoder import ACTIVATIONS
 
 HEADS = ("masked_lm", "pair", "classification", "tagging", "span", "choice")
@@ -125,7 +126,7 @@ class PooledHead(nn.Module):
     def __init__(self, width: int, outputs: int, dropout: float) -> None:
         super().__init__()
         self.pooler = nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(width, outputs)
 
     @property
@@ -152,7 +153,7 @@ class TokenHead(nn.Module):
 
     def __init__(self, width: int, outputs: int, dropout: float) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(width, outputs)
 
     @property
