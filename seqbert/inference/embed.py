@@ -159,7 +159,7 @@ class Layers:
         Raises:
             ConfigError: if there are no such layers.
 
-        >>> Layers.of("concat_last_four", EncoderConfig(num_hidden_layers=6, hidden_size=96, num_attention_heads=2))
+        >>> Layers.of("concat_last_four", EncoderConfig(96, 6, 2, 384))
         Layers(name='concat_last_four', numbers=(3, 4, 5, 6), added=False, width=384)
         """
         blocks, hidden = config.num_hidden_layers, config.hidden_size

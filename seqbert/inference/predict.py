@@ -108,7 +108,14 @@ def read_for(
     base = dataclasses.replace(trained.config.data, folder=None)
     settings = config_tree.load(FinetuneDataConfig, None, list(options), base=base)
     report = Report()
-    examples = read_tables(data, settings, trained.task, trained.domain, report, labelled)
+    try:
+        examples = read_tables(data, settings, trained.task, trained.domain, report, labelled)
+    except DataError as error:
+        if base.format == "auto" or settings.format != base.format:
+            raise
+        raise DataError(
+            f"{error} The run was trained on files of the format {base.format}; --format says it where these differ."
+        ) from error
     if not labelled:
         examples = [dataclasses.replace(example, label=None) for example in examples]
     if not examples:

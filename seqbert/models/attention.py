@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal, cast
 
@@ -112,35 +113,40 @@ def reference_attention(
 
 def _buckets(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, dropout: float) -> Tensor:
     layout = _layout(batch.lengths)
-    heads = query.shape[1]
-    if layout.place is not None:
-        place = layout.place.to(query.device, non_blocking=True)
-        query, key, value = (_spread(tensor, place, layout.tokens) for tensor in (query, key, value))
-    sizes = [count * length for count, length, _ in layout.blocks]
-    masks: tuple[Tensor | None, ...] = (None,) * len(sizes)
+    streams = [query, key, value]
+    place = None if layout.place is None else layout.place.to(query.device, non_blocking=True)
+    if place is not None:
+        streams = [_spread(stream, place, layout.tokens) for stream in streams]
     unfused = _is_unfused_faster(query, dropout, max(batch.lengths, default=0))
-    if dropout and unfused:
-        weights = [count * heads * length * length for count, length, _ in layout.blocks]
+    masks: Sequence[Tensor | None] = [None] * len(layout.blocks)
+    if unfused and dropout:
+        weights = [count * query.shape[1] * length * length for count, length, _ in layout.blocks]
         masks = torch.split(mask(torch.Size([sum(weights)]), dropout, value.dtype), weights)
     outputs = []
     # The gradient of a split is one concatenation; that of a slice would be as large as the stream for every block.
-    streams = (torch.split(tensor, sizes) for tensor in (query, key, value))
-    parts = zip(layout.blocks, masks, *streams, strict=True)
-    for (count, length, lengths), kept, *part in parts:
+    sizes = [count * length for count, length, _ in layout.blocks]
+    parts = (torch.split(stream, sizes) for stream in streams)
+    for (count, length, lengths), kept, *part in zip(layout.blocks, masks, *parts, strict=True):
         # [count * length, heads, head_dim] seen as [count, heads, length, head_dim], without a copy
         q, k, v = (tensor.view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in part)
-        bias = _bias(length, lengths, causal and (unfused or lengths is not None), q)
         if unfused:
-            scores = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
-            scores = scores if bias is None else scores + bias
-            shares = scores.softmax(-1).to(v.dtype)
-            mixed = (shares if kept is None else shares * kept.view(scores.shape)) @ v
+            mixed = _unfused(q, k, v, _bias(length, lengths, causal, q), kept)
         else:
+            bias = None if lengths is None else _bias(length, lengths, causal, q)
             only_causal = causal and bias is None
             mixed = F.scaled_dot_product_attention(q, k, v, bias, dropout_p=dropout, is_causal=only_causal)
         outputs.append(mixed.transpose(1, 2).flatten(0, 1))
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-    return joined if layout.place is None else cast(Tensor, _Gather.apply(joined, place))  # type: ignore[no-untyped-call]
+    return joined if place is None else cast(Tensor, _Gather.apply(joined, place))  # type: ignore[no-untyped-call]
+
+
+def _unfused(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, kept: Tensor | None) -> Tensor:
+    """The formula over a block, ``[count, heads, length, head_dim]``; ``kept`` is the dropout mask of its weights."""
+    scores = query @ key.transpose(2, 3) * query.shape[-1] ** -0.5
+    weights: Tensor = (scores if bias is None else scores + bias).softmax(-1).to(value.dtype)
+    if kept is not None:
+        weights = weights * kept.view(weights.shape)
+    return weights @ value
 
 
 def _is_unfused_faster(query: Tensor, dropout: float, longest: int) -> bool:

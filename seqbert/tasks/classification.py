@@ -118,6 +118,13 @@ class Classification(Task[ClassificationConfig]):
         return self.labels
 
     @property
+    def available(self) -> tuple[str, ...]:
+        """F1 of one class is for two classes."""
+        if self.config.multilabel:
+            return MULTILABEL_METRICS
+        return tuple(name for name in SINGLE_METRICS if name != "f1" or len(self.labels) == 2)
+
+    @property
     def metric(self) -> str:
         """Accuracy, or micro F1 in multi-label, unless the config names another one."""
         return self.config.metric or ("micro_f1" if self.config.multilabel else "accuracy")

@@ -39,7 +39,7 @@ class RegressionConfig:
     name: Literal["regression"] = "regression"
     """The task."""
     metric: str | None = None
-    """What decides which checkpoint is best. Null: spearman."""
+    """What decides which checkpoint is best. Null: mse; a correlation does not see whether the numbers are right."""
 
     def __post_init__(self) -> None:
         check_metric(self.metric, METRICS)
@@ -53,7 +53,7 @@ class Regression(Task[RegressionConfig]):
     """
 
     head = "classification"
-    default_metric = "spearman"
+    default_metric = "mse"
 
     def __init__(self, config: RegressionConfig) -> None:
         super().__init__(config)

@@ -140,6 +140,11 @@ class SpanAnswering(Task[SpanConfig]):
         """Two: start and end."""
         return 2
 
+    @property
+    def available(self) -> tuple[str, ...]:
+        """Scores of questions with and without an answer are for data that has both."""
+        return METRICS if self.no_answer else METRICS[:2]
+
     def target(self, source: Source, chosen: np.ndarray) -> Target:
         """First and last place of the answer in each sequence, ``[sequences, 2]``."""
         return Target(torch.arange(len(chosen)), torch.from_numpy(source.labels.spans[chosen]), of_sequences=True)

@@ -127,6 +127,12 @@ class Tagging(Task[TaggingConfig]):
         return self.labels
 
     @property
+    def available(self) -> tuple[str, ...]:
+        """Scores over spans are for BIO tags."""
+        is_spans = metrics.is_span_scheme(self.labels)
+        return tuple(name for name in METRICS if is_spans or not name.startswith("span"))
+
+    @property
     def metric(self) -> str:
         """F1 over spans where the labels are BIO tags, else accuracy, unless the config names another one."""
         return self.config.metric or ("span_f1" if metrics.is_span_scheme(self.labels) else "accuracy")

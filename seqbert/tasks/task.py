@@ -247,6 +247,23 @@ class Task(ABC, Generic[Config]):
         chosen: str | None = getattr(self.config, "metric", None)
         return chosen or self.default_metric
 
+    @property
+    def available(self) -> tuple[str, ...]:
+        """The metrics that there are for the labels that training has; all that the config may name, or fewer."""
+        return ()
+
+    def check_metric(self) -> None:
+        """Makes sure that there is the metric which decides, now that the labels are known.
+
+        Raises:
+            ConfigError: There is not.
+        """
+        if self.available and self.metric not in self.available:
+            raise ConfigError(
+                f'task.metric is "{self.metric}", which these labels do not have: it is one of '
+                f"{', '.join(self.available)}."
+            )
+
     def rank(self, values: Mapping[str, float | None]) -> float | None:
         """What the best checkpoint is found by, the lower the better; None where the metric is undefined."""
         value = values[self.metric]

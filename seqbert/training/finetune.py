@@ -126,6 +126,7 @@ class _Runs:
         config, training = self.config, self.config.training
         self.console.say(f"Reading the records of {config.data.train}")
         self.data = read_labelled(config.data, self.task, self.domain, self._note)
+        self.task.check_metric()
         self.tokenizer_json = self._tokenizer()
         self.domain.use(Tokenizer.from_str(self.tokenizer_json))
         how = Sequencing(training.max_length, config.data.long, config.data.stride, config.seed, training.batch_size)
@@ -337,7 +338,7 @@ class _Run:
     ) -> Loop:
         training, run, name = self.config.training, self.config.run, self.runs.name
         held_out = self.runs.sources.get(VALIDATION)
-        every = training.evaluate_every
+        every = source.batcher.steps_per_epoch if training.evaluate_every == "epoch" else training.evaluate_every
 
         def validate() -> dict[str, Metrics]:
             if held_out is None:
@@ -364,9 +365,9 @@ class _Run:
                 steps=steps,
                 learning_rate=training.learning_rate,
                 clip_norm=training.clip_norm,
-                evaluate_every=source.batcher.steps_per_epoch if every == "epoch" else every,
+                evaluate_every=every,
                 log_every=run.log_every,
-                checkpoint_every=run.checkpoint_every,
+                checkpoint_every=min(every, run.checkpoint_every),
                 keep=run.keep,
                 evaluate_first=False,
                 patience=training.early_stopping,

@@ -52,8 +52,8 @@ class FinetuneDataConfig(TableOptions):
     """Files, folders or globs; "sample" for the plugin's own table of the task, sample:NAME for another one."""
     validation: float | str | list[str] = 0.1
     """Share of the training records, stratified by label, equal records on one side; or files. 0: none."""
-    test: list[str] = dataclasses.field(default_factory=list)
-    """Files of records that are scored once, after training."""
+    test: list[str] | None = None
+    """Files of records that are scored once, after training; null: none."""
     folder: str | None = None
     """A folder that is put before the names under train, validation and test."""
     train_size: int | None = None

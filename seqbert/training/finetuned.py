@@ -17,6 +17,7 @@ from seqbert.models.hub_tokenizer import load_tokenizer
 from seqbert.models.model import Model
 from seqbert.tasks import Prediction, Sequencing, Source, Task, build_task
 from seqbert.tasks.metrics import Scores
+from seqbert.tasks.task import listed
 from seqbert.training.device import Device
 from seqbert.training.evaluation import task_outputs
 from seqbert.training.finetune_config import FinetuneConfig
@@ -52,12 +53,12 @@ class Finetuned:
             CheckpointError: There is none, or it is of another task or has other labels than the run.
         """
         folder = RunFolder(Path(run))
-        found = open_run(run)
-        if not folder.task.is_file():
+        if folder.exists() and not folder.task.is_file():
             raise CheckpointError(
                 f'The run "{run}" was not fine-tuned: it has no {folder.task.name}. `seqbert finetune` makes such a '
                 f"run, with init: {run}."
             )
+        found = open_run(run)
         config = config_tree.load(FinetuneConfig, folder.config)
         plugin = registry.load(found.domain)(config.domain.options)
         plugin.use(load_tokenizer(found.folder))
@@ -98,8 +99,9 @@ class Finetuned:
         if unseen:
             strange = next(example for example in examples if self.task.unseen([example]))
             raise DataError(
-                f"{sum(unseen.values()):,} labels are none that the model was trained on: {', '.join(unseen)}; the "
-                f"first is in {strange.source or strange.id}. It knows: {', '.join(self.task.label_names or [])}."
+                f"{sum(unseen.values()):,} labels are none that the model was trained on: "
+                f"{listed(list(unseen), unseen)}; the first is in {strange.source or strange.id}. "
+                f"It knows: {', '.join(self.task.label_names or [])}."
             )
         source = self.source(examples)
         predictions, _ = self.predict(source)
