@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from seqbert.inference.describing import describe
     from seqbert.inference.embed import EmbedResult, embed
     from seqbert.inference.fill import fill
-    from seqbert.inference.predict import evaluate, predict
+    from seqbert.inference.predict import PredictResult, evaluate, predict
     from seqbert.inference.score import ScoreResult, score
     from seqbert.inference.transfer import export, import_checkpoint
     from seqbert.registry import listing as domains
@@ -35,6 +35,7 @@ _PLACES = {
     "Example": "domain",
     "FinetuneConfig": "training.finetune_config",
     "FinetuneResult": "training.finetune",
+    "PredictResult": "inference.predict",
     "PretrainConfig": "training.pretrain_config",
     "PretrainResult": "training.pretrain",
     "Report": "domain",
@@ -64,6 +65,7 @@ __all__ = [
     "Example",
     "FinetuneConfig",
     "FinetuneResult",
+    "PredictResult",
     "PretrainConfig",
     "PretrainResult",
     "Report",

@@ -324,14 +324,18 @@ def _print_scores(parts: dict[str, dict[str, Any]], chosen: str) -> None:
         print(note)
 
 
-def _file_options(parser: argparse.ArgumentParser, arguments: list[str]) -> tuple[Any, list[str]]:
+def _file_options(parser: argparse.ArgumentParser, arguments: list[str], labelled: bool) -> tuple[Any, list[str]]:
     """The command's own arguments, and those that say how the files are read."""
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, mps or auto (auto)")
+    parser.add_argument(
+        "--precision", default="auto", choices=["auto", "fp32", "bf16"], help="auto: bf16 on a GPU that has it (auto)"
+    )
     if any(argument in ("-h", "--help") for argument in arguments):
         from seqbert.inference.predict import option_keys
 
         parser.print_help()
         print("\nwhat is different about these files, compared with those of training:\n")
-        print(option_keys())
+        print(option_keys(labelled))
         raise SystemExit(0)
     return parser.parse_known_args(arguments)
 
@@ -343,15 +347,17 @@ def _evaluate(arguments: list[str]) -> int:
     parser.add_argument("--data", metavar="FILE", nargs="+", required=True, help="files, folders or globs, or sample")
     parser.add_argument("--output", metavar="FOLDER", help="write metrics, predictions and pictures there")
     _json_flag(parser)
-    options, rest = _file_options(parser, arguments)
+    options, rest = _file_options(parser, arguments, labelled=True)
     from seqbert.inference.predict import evaluate
 
-    found = evaluate(options.run, options.data, options=rest, output=options.output)
+    place = {"device": options.device, "precision": options.precision}
+    found = evaluate(options.run, options.data, options=rest, output=options.output, **place)
     if options.json:
         return _print_json(found)
     _print_scores({f"{found['records']:,} records": found["metrics"]}, found["metric"])
-    for reason, count in found["read"]["skipped"].items():
-        print(f"skipped: {reason}: {count:,}")
+    _print_skipped(found["read"]["skipped"])
+    if unseen := found["read"].get("unseen_labels"):
+        print(f"left out, with labels that training has not seen: {', '.join(unseen)}")
     return 0
 
 
@@ -364,13 +370,16 @@ def _predict(arguments: list[str]) -> int:
         "--output", metavar="FILE", required=True, help=".tsv (as GLUE wants it), .csv, .json (SQuAD), .jsonl, .parquet"
     )
     _json_flag(parser)
-    options, rest = _file_options(parser, arguments)
+    options, rest = _file_options(parser, arguments, labelled=False)
     from seqbert.inference.predict import predict
 
-    predictions = predict(options.run, options.input, options.output, options=rest)
+    place = {"device": options.device, "precision": options.precision}
+    result = predict(options.run, options.input, options.output, options=rest, **place)
+    count = len(result.predictions)
     if options.json:
-        return _print_json({"output": options.output, "records": len(predictions)})
-    print(f"{len(predictions):,} predictions in {options.output}")
+        return _print_json({"output": options.output, "records": count, "skipped": result.skipped})
+    print(f"{count:,} predictions in {options.output}")
+    _print_skipped(result.skipped)
     return 0
 
 
@@ -381,12 +390,8 @@ def _reading_options(parser: argparse.ArgumentParser, arguments: list[str]) -> t
     """Flags of what asks a model about files, then the command's own arguments and those on how files are read."""
     parser.add_argument("--domain", metavar="NAME", help="the domain, where the run has several")
     parser.add_argument("--max_length", type=int, metavar="N", help="tokens of a sequence (as in the run's training)")
-    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, mps or auto (auto)")
-    parser.add_argument(
-        "--precision", default="auto", choices=["auto", "fp32", "bf16"], help="auto: bf16 on a GPU that has it (auto)"
-    )
     _json_flag(parser)
-    return _file_options(parser, arguments)
+    return _file_options(parser, arguments, labelled=False)
 
 
 def _embed(arguments: list[str]) -> int:

@@ -110,7 +110,7 @@ def test_the_python_of_the_fine_tuning_page_runs_and_transformers_agrees_with_it
     with contextlib.chdir(tmp_path):
         for block in blocks(CHECKOUT / "docs" / "finetuning.md", "python"):
             exec(compile(block, "docs/finetuning.md", "exec"), namespace)
-        (answer,) = namespace["seqbert"].predict("runs/reviews", str(one_text(tmp_path)))
+        (answer,) = namespace["seqbert"].predict("runs/reviews", str(one_text(tmp_path))).predictions
     assert namespace["label"] == answer.value
     logits = namespace["logits"].detach().numpy()[0]
     assert logits == pytest.approx(answer.logits, abs=1e-4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -21,6 +21,7 @@ def hold_out(
     *,
     stratum: Callable[[Example], Hashable] | None = None,
     group: str | None = None,
+    labels: Callable[[Example], Iterable[Hashable]] | None = None,
 ) -> tuple[list[Example], list[Example]]:
     """Divides examples into those that are kept and those that are held out, both in their order.
 
@@ -33,6 +34,7 @@ def hold_out(
         share: The share that is held out, above 0 and below 1.
         stratum: Gives what is shared out evenly, such as the label; None: records as such.
         group: A metadata key; records with the same value are on one side. A record without it stands alone.
+        labels: Gives what training must see: the last records that have one of these are kept.
 
     Returns:
         The records that are kept, and those that are held out; both have at least one.
@@ -51,6 +53,8 @@ def hold_out(
         raise DataError(f"No share can be held out: {why}. Name a file for validation instead.")
     counts = [Counter(stratum(examples[place]) if stratum else None for place in places) for places in clusters]
     held = _chosen(counts, share)
+    if labels is not None:
+        _give_back(held, [{name for place in places for name in labels(examples[place])} for places in clusters])
     held_out = {place for cluster in held for place in clusters[cluster]}
     return (
         [example for place, example in enumerate(examples) if place not in held_out],
@@ -170,6 +174,15 @@ def _exchange(counts: Sequence[Counter[Hashable]], share: float, held: set[int])
             return
         held.remove(int(inside[best]))
         held.add(int(outside[np.argmin(pairs[best])]))
+
+
+def _give_back(held: set[int], labels: Sequence[set[Hashable]]) -> None:
+    """Keeps a cluster with each label that would else be held out altogether, as long as one cluster stays held out."""
+    seen = {name for cluster, names in enumerate(labels) if cluster not in held for name in names}
+    for cluster in sorted(held):
+        if len(held) > 1 and not labels[cluster] <= seen:
+            held.remove(cluster)
+            seen |= labels[cluster]
 
 
 def _digest(use: str, example: Example, group: str | None = None) -> bytes:

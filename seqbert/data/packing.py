@@ -1,14 +1,14 @@
 """Sequences end to end in one stream: no padding, no attention across a boundary.
 
 A :class:`PackedBatch` holds the tokens of one vocabulary. Sequences stand in order of length, so that those of
-equal length lie side by side and attention can treat each run of them as one dense block.
+nearly equal length lie side by side and attention can treat them as one dense block.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -94,10 +94,6 @@ class PackedBatch:
     def tokens(self) -> int:
         """Number of tokens in the stream."""
         return len(self.ids)
-
-    def runs(self) -> list[tuple[int, int]]:
-        """Runs of neighbouring sequences of equal length, as ``(count, length)`` in stream order."""
-        return [(len(list(group)), length) for length, group in groupby(self.lengths)]
 
     def to(self, device: torch.device) -> PackedBatch:
         """The same batch on a device; copies do not wait where the memory is pinned."""

@@ -325,6 +325,9 @@ def places_in_original(original: str, canonical: str) -> tuple[np.ndarray, np.nd
     >>> places_in_original("a  B", "a b")[0].tolist()
     [0, 1, 3]
     """
+    places = _walk(original, canonical)
+    if places is not None:
+        return places, places + 1
     starts, ends = np.zeros(len(canonical), np.int64), np.zeros(len(canonical), np.int64)
     matcher = SequenceMatcher(None, _without_case(original), _without_case(canonical), autojunk=False)
     for _, a, a_end, b, b_end in matcher.get_opcodes():
@@ -333,6 +336,29 @@ def places_in_original(original: str, canonical: str) -> tuple[np.ndarray, np.nd
         else:
             starts[b:b_end], ends[b:b_end] = a, max(a_end, a)
     return starts, ends
+
+
+def _walk(original: str, canonical: str) -> np.ndarray | None:
+    """Where each character stands if only case differs and white space was taken out or became one blank; else None."""
+    places, here = [], 0
+    for character in canonical:
+        while here < len(original) and original[here].isspace() and character != " ":
+            here += 1
+        if here == len(original):
+            return None
+        found = original[here]
+        if character == " ":
+            if not found.isspace():
+                return None
+            places.append(here)
+            while here < len(original) and original[here].isspace():
+                here += 1
+            continue
+        if found != character and found.lower() != character.lower():
+            return None
+        places.append(here)
+        here += 1
+    return np.array(places, np.int64)
 
 
 def _without_case(text: str) -> str:

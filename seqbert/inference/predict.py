@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from seqbert import config as config_tree
 from seqbert.data.table import TableOptions
 from seqbert.domain import Example, Report
 from seqbert.errors import ConfigError, DataError
 from seqbert.tasks import Prediction
+from seqbert.training.device import Device, RunConfig
 from seqbert.training.evaluation_folder import prediction_row, scores_tree, write_evaluation
-from seqbert.training.finetune_config import FinetuneDataConfig
-from seqbert.training.finetune_data import read_tables
+from seqbert.training.finetune_config import LabelledOptions
+from seqbert.training.finetune_data import read_tables, with_known_labels
 from seqbert.training.finetuned import Finetuned
 
 BATCH = 4096
 """Records that are read, predicted and written at a time."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PredictResult:
+    """What a run says of records.
+
+    Attributes:
+        predictions: A prediction a record, in order.
+        skipped: How many records could not be read, by reason.
+    """
+
+    predictions: list[Prediction]
+    skipped: dict[str, int]
 
 
 def evaluate(
@@ -28,6 +43,8 @@ def evaluate(
     *,
     options: Sequence[str] = (),
     output: str | Path | None = None,
+    device: str = "auto",
+    precision: str = "auto",
 ) -> dict[str, Any]:
     """Metrics of a fine-tuned run on labelled records.
 
@@ -36,6 +53,8 @@ def evaluate(
         data: Files, folders or globs; "sample" for the plugin's own table.
         options: What is different about these files: ``["--columns.label", "gold"]``.
         output: A folder for metrics, predictions and the confusion matrix; None: none are written.
+        device: Where to compute, as ``run.device`` in a config.
+        precision: Of matrix products, as ``run.precision``.
 
     Returns:
         The number of records, what was read and skipped, and each metric with its 95 % interval.
@@ -43,13 +62,19 @@ def evaluate(
     Raises:
         DataError: The files cannot be read, or a label is none that the model knows.
     """
-    trained = run if isinstance(run, Finetuned) else Finetuned.of_run(run)
-    examples, report = read_for(trained, data, options, labelled=True)
+    trained = _trained(run, device, precision)
+    settings = _options(trained, LabelledOptions, options)
+    examples, report = _read(trained, data, settings, labelled=True)
+    notes: list[str] = []
+    examples, left_out = with_known_labels(examples, "evaluated", trained.task, settings.unseen_labels, notes.append)
+    if not examples:
+        raise DataError(f"No record in {data} has a label that the model knows.")
     scores, predictions, source = trained.evaluate(examples)
     found: dict[str, Any] = {"records": len(examples), "metrics": scores_tree(scores)}
     if output is not None:
         found = write_evaluation(Path(output), trained.task, source, scores, predictions)
-    return {"metric": trained.task.metric, **found, "read": report.to_dict()}
+    read = report.to_dict() | ({"unseen_labels": left_out} if left_out else {})
+    return {"metric": trained.task.metric, **found, "read": read}
 
 
 def predict(
@@ -58,7 +83,9 @@ def predict(
     output: str | Path | None = None,
     *,
     options: Sequence[str] = (),
-) -> list[Prediction]:
+    device: str = "auto",
+    precision: str = "auto",
+) -> PredictResult:
     """What a fine-tuned run says of records, which need no labels.
 
     Args:
@@ -69,20 +96,19 @@ def predict(
             answers as SQuAD's script reads them, with ``NAME.nbest.json`` and ``NAME.null_odds.json`` beside it),
             ``.jsonl`` or ``.parquet`` (everything).
         options: What is different about these files: ``["--columns.sequence", "text"]``.
-
-    Returns:
-        A prediction a record, in order.
+        device: Where to compute, as ``run.device`` in a config.
+        precision: Of matrix products, as ``run.precision``.
 
     Raises:
-        DataError: The files cannot be read.
+        DataError: The files cannot be read, or two records have one id where the form has each id once.
         ConfigError: ``output`` has an ending that says no form.
     """
     target = None if output is None else Path(output)
     write = None if target is None else _writer(target)
     if target is not None and not target.absolute().parent.is_dir():
         raise ConfigError(f'There is no folder "{target.absolute().parent}" to write "{target.name}" to.')
-    trained = run if isinstance(run, Finetuned) else Finetuned.of_run(run)
-    examples, _ = read_for(trained, data, options, labelled=False)
+    trained = _trained(run, device, precision)
+    examples, report = _read(trained, data, _options(trained, TableOptions, options), labelled=False)
     predictions: list[Prediction] = []
     for low in range(0, len(examples), BATCH):
         made, _ = trained.predict(trained.source(examples[low : low + BATCH]))
@@ -94,27 +120,42 @@ def predict(
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)
-    return predictions
+    return PredictResult(predictions, dict(report.skips))
 
 
-def read_for(
-    trained: Finetuned, data: str | Sequence[str], options: Sequence[str], labelled: bool
+def _trained(run: str | Path | Finetuned, device: str, precision: str) -> Finetuned:
+    if isinstance(run, Finetuned):
+        return run
+    return Finetuned.of_run(run, Device.of(config_tree.load(RunConfig, {"device": device, "precision": precision})))
+
+
+Options = TypeVar("Options", bound=TableOptions)
+
+
+def _options(trained: Finetuned, schema: type[Options], given: Sequence[str]) -> Options:
+    """How files are read: as in training, but for what is given."""
+    data = trained.config.data
+    base = schema(**{field.name: getattr(data, field.name) for field in dataclasses.fields(schema)})
+    return config_tree.load(schema, None, list(given), base=base)
+
+
+def _read(
+    trained: Finetuned, data: str | Sequence[str], settings: TableOptions, labelled: bool
 ) -> tuple[list[Example], Report]:
-    """Records as the run's own were read, but for what ``options`` say.
+    """The records of files, without labels where none are asked for.
 
     Raises:
         DataError: There are none.
     """
-    base = dataclasses.replace(trained.config.data, folder=None)
-    settings = config_tree.load(FinetuneDataConfig, None, list(options), base=base)
     report = Report()
+    kept = trained.config.data.format
     try:
         examples = read_tables(data, settings, trained.task, trained.domain, report, labelled)
     except DataError as error:
-        if base.format == "auto" or settings.format != base.format:
+        if kept == "auto" or settings.format != kept:
             raise
         raise DataError(
-            f"{error} The run was trained on files of the format {base.format}; --format says it where these differ."
+            f"{error} The run was trained on files of the format {kept}; --format says it where these differ."
         ) from error
     if not labelled:
         examples = [dataclasses.replace(example, label=None) for example in examples]
@@ -123,9 +164,9 @@ def read_for(
     return examples, report
 
 
-def option_keys() -> str:
+def option_keys(labelled: bool) -> str:
     """The keys that say how files are read, as ``--help`` shows them."""
-    return config_tree.render_help(TableOptions)
+    return config_tree.render_help(LabelledOptions if labelled else TableOptions)
 
 
 Writer = Callable[[Path, Finetuned, list[Example], list[Prediction]], None]
@@ -171,6 +212,12 @@ def _write_csv(path: Path, trained: Finetuned, examples: list[Example], predicti
 
 
 def _write_json(path: Path, trained: Finetuned, examples: list[Example], predictions: list[Prediction]) -> None:
+    repeated = [name for name, count in Counter(prediction.id for prediction in predictions).items() if count > 1]
+    if repeated:
+        raise DataError(
+            f'{len(repeated):,} ids stand for several records, such as "{repeated[0]}", and .json has each once: '
+            "name the column with ids that differ (--columns.id), or write .jsonl."
+        )
     name = path.name.removeprefix(".").removesuffix(".json.writing")
     contents: dict[Path, Any] = {path: {prediction.id: prediction.value for prediction in predictions}}
     if trained.task.config.name == "span":
@@ -197,4 +244,6 @@ def _write_parquet(path: Path, trained: Finetuned, examples: list[Example], pred
 
 
 def _in_cell(value: Any) -> str:
-    return "|".join(map(str, value)) if isinstance(value, list) else str(value)
+    """A value on one line, without tabs."""
+    text = "|".join(map(str, value)) if isinstance(value, list) else str(value)
+    return " ".join(text.split()) if any(blank in text for blank in "\t\n\r") else text

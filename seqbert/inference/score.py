@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -247,8 +248,8 @@ def _mutation_rows(scorer: VariantScorer, examples: Iterator[Example], mutations
     by_column = mutations.startswith(COLUMN)
     every = mutations == ALL or mutations.startswith(f"{ALL}:")
     if not by_column and not every:
-        path = Path(mutations)
-        named = variants_of_file(path) if path.is_file() else parse_variants(mutations, "--mutations")
+        is_file = os.path.isfile(mutations)  # Path.is_file fails where a long list is no possible name
+        named = variants_of_file(Path(mutations)) if is_file else parse_variants(mutations, "--mutations")
     letters = scorer.letters_of(mutations) if every else ""
     for number, example in enumerate(examples):
         text, source = example.sequences[0], example.source

@@ -5,26 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from seqbert import config as config_tree
-from seqbert import registry
 from seqbert.data.packing import PackedBatch, pack
 from seqbert.data.table import TableOptions, find_tables, read_examples
-from seqbert.data.vocabulary import missing_special_tokens
 from seqbert.domain import SPECIAL_TOKENS, Domain, Example, Report
-from seqbert.errors import CheckpointError, ConfigError, DataError
-from seqbert.models import hub
+from seqbert.errors import ConfigError, DataError
 from seqbert.models.encoder import EncoderOutput
-from seqbert.models.hub_tokenizer import load_tokenizer, read_json
+from seqbert.models.hub_tokenizer import read_json
 from seqbert.models.model import Model
 from seqbert.training.device import Device, RunConfig
 from seqbert.training.finetune_config import FinetuneConfig
-from seqbert.training.run_folder import RunFolder, TrainedModel, open_run
+from seqbert.training.run_folder import RunFolder, TrainedModel
+from seqbert.training.trained_model import load_model
 
 SHORTEST = 8
 """Least ``max_length``: two texts of a pair with their special tokens must fit, with something to be seen."""
@@ -61,26 +59,10 @@ class Trained:
         Raises:
             CheckpointError: if there is no model, or it is unclear which domain is meant.
         """
-        found = open_run(run, domain)
-        plugin_type = registry.load(found.domain)
-        options: Any = config_tree.load(plugin_type.Options, dict(found.options or {}))
-        plugin = plugin_type(options)
-        tokenizer = load_tokenizer(found.folder)
-        if missing := missing_special_tokens(tokenizer):
-            raise CheckpointError(
-                f'The tokenizer of "{run}" has no {", ".join(missing)}: nothing can be asked of this model.'
-            )
-        plugin.use(tokenizer)
-        checkpoint = hub.read_checkpoint(found.folder)
-        model = Model(
-            checkpoint.config,
-            {found.domain: checkpoint.vocab_size},
-            {found.domain: checkpoint.heads},
-            checkpoint.features,
-        )
-        hub.load_into(model, found.domain, checkpoint)
+        loaded = load_model(run, domain, device)
         tables, task = _tables_of(run)
-        return cls(device.place(model).eval(), plugin, device, _trained_length(found, model), tables, task, str(run))
+        length = _trained_length(loaded.found, loaded.model)
+        return cls(loaded.model, loaded.domain, device, length, tables, task, str(run))
 
     @classmethod
     def on(cls, run: str | Path | Trained, domain: str | None, device: str, precision: str) -> Trained:
@@ -173,7 +155,7 @@ def _tables_of(run: str | Path) -> tuple[TableOptions, str]:
         return TableOptions(), "regression"
     config = config_tree.load(FinetuneConfig, folder.config)
     kept = {field.name: getattr(config.data, field.name) for field in dataclasses.fields(TableOptions)}
-    columns = dataclasses.replace(config.data.columns, label=None, group=None, start=None)
+    columns = dataclasses.replace(config.data.columns, label=None, group=None, start=None, choices=None)
     kept |= {"columns": columns, "label_from": "column", "label_key": None, "label_pattern": None}
     return TableOptions(**kept), "tagging" if config.task.name == "tagging" else "regression"
 

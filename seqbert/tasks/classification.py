@@ -72,15 +72,22 @@ class Classification(Task[ClassificationConfig]):
         self._class_weights: Tensor | None = None
 
     def fit(self, examples: Sequence[Example]) -> None:
-        """Fixes the classes, their order and their weights."""
+        """Fixes the classes and their order."""
         found = Counter(label for example in examples for label in _labels_of(example))
         self.labels = order_labels(found, self.config.labels, "classes")
-        self._class_weights = self._weights(found, len(examples))
+
+    def measure(self, examples: Sequence[Example]) -> None:
+        """Takes the weights of the classes."""
+        self._class_weights = self._weights(Counter(label for example in examples for label in _labels_of(example)))
 
     def unseen(self, examples: Sequence[Example]) -> Counter[str]:
         """Classes that training has not seen."""
         known = set(self.labels)
         return Counter(label for example in examples for label in _labels_of(example) if label not in known)
+
+    def labels_of(self, example: Example) -> Sequence[Hashable]:
+        """Its classes."""
+        return _labels_of(example)
 
     def stratum(self, example: Example) -> Hashable:
         """Its class, or its set of classes."""
@@ -177,7 +184,7 @@ class Classification(Task[ClassificationConfig]):
             return metrics.multilabel_scores(gold > 0.5, chances > 0.5, chances, self.labels, resamples)
         return metrics.classification_scores(gold, logits.argmax(-1), _softmax(logits), self.labels, resamples)
 
-    def _weights(self, found: Counter[str], records: int) -> Tensor | None:
+    def _weights(self, found: Counter[str]) -> Tensor | None:
         """Weights whose mean over the training records is 1, so that the loss keeps its size."""
         asked = self.config.class_weights
         if asked is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from seqbert.data.packing import PackedBatch, Target
@@ -59,10 +60,16 @@ class Regression(Task[RegressionConfig]):
         super().__init__(config)
         self.mean, self.deviation = 0.0, 1.0
         self._edges = np.zeros(0)
-        self.trained = False
 
     def fit(self, examples: Sequence[Example]) -> None:
-        """Takes the mean and the deviation of the numbers."""
+        """Nothing: any number may come."""
+
+    def measure(self, examples: Sequence[Example]) -> None:
+        """Takes the mean and the deviation of the numbers.
+
+        Raises:
+            DataError: All are equal.
+        """
         values = np.array([example.label for example in examples], np.float64)
         self.mean, self.deviation = float(values.mean()), float(values.std())
         if not self.deviation > 0:
@@ -95,10 +102,16 @@ class Regression(Task[RegressionConfig]):
         return {"task": "regression", "mean": self.mean, "deviation": self.deviation}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes the mean and the deviation of a run; its saved weights give numbers in the original unit."""
+        """Takes the mean and the deviation of a run."""
         check_state(state, "regression")
         self.mean, self.deviation = float(state["mean"]), float(state["deviation"])
-        self.trained = True
+
+    @torch.no_grad()
+    def adopt(self, heads: Mapping[str, nn.Module]) -> None:
+        """Makes a saved head give standardised numbers again: in half precision those of the unit may be too coarse."""
+        linear = cast(nn.Linear, heads[self.head].get_submodule("classifier"))
+        linear.weight.div_(self.deviation)
+        linear.bias.sub_(self.mean).div_(self.deviation)
 
     @property
     def outputs_size(self) -> int:
@@ -112,7 +125,7 @@ class Regression(Task[RegressionConfig]):
     def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
         """Standardised numbers, ``[sequences, 1]``."""
         logits: Tensor = heads[self.head](first_rows(batch, hidden))
-        return (logits - self.mean) / self.deviation if self.trained else logits
+        return logits
 
     def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:
         """The squared error, in units of the training records' variance."""

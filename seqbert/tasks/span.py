@@ -22,7 +22,15 @@ from seqbert.errors import ConfigError, DataError
 from seqbert.tasks import metrics
 from seqbert.tasks.task import Prediction, Source, Task, check_metric, check_state
 
-METRICS = ("f1", "exact_match", "answerable_f1", "answerable_exact_match", "unanswerable_accuracy")
+METRICS = (
+    "f1",
+    "exact_match",
+    "answerable_f1",
+    "answerable_exact_match",
+    "unanswerable_accuracy",
+    "best_answer_f1",
+    "best_answer_exact_match",
+)
 
 CANDIDATES = 20
 """Best starts and best ends of a window that are paired (as in BERT's released code)."""
@@ -189,8 +197,20 @@ class SpanAnswering(Task[SpanConfig]):
         return [self._decided(prediction) for prediction in predictions]
 
     def scores(self, source: Source, predictions: Sequence[Prediction], resamples: int = 0) -> metrics.Scores:
-        """Exact match and F1 as SQuAD's script counts them."""
-        return metrics.squad_scores(source.labels.answers, [str(p.value) for p in predictions], resamples)
+        """Exact match and F1 as SQuAD's script counts them.
+
+        Where there may be no answer, ``best_answer_f1`` and ``best_answer_exact_match`` say beside them how good the
+        best answers to answerable questions are, had none been withheld.
+        """
+        answers = source.labels.answers
+        scores = metrics.squad_scores(answers, [str(p.value) for p in predictions], resamples)
+        if self.no_answer:
+            for name in METRICS[2:5]:
+                scores.setdefault(name, metrics.Metric(None, note="the records have questions of one kind only"))
+            pairs = [(gold, p.details["best_answer"]) for gold, p in zip(answers, predictions, strict=True) if gold]
+            forced = metrics.squad_scores([gold for gold, _ in pairs], [found for _, found in pairs], resamples)
+            scores |= {f"best_answer_{name}": forced[name] for name in ("exact_match", "f1")}
+        return scores
 
     def _candidates(
         self, records: Records, number: int, parts: np.ndarray, outputs: Sequence[np.ndarray]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -87,12 +87,20 @@ class Tagging(Task[TaggingConfig]):
         """Fixes the labels and their order."""
         found = Counter(label for example in examples for label in example.label)
         self.labels = order_labels(found, self.config.labels, "labels")
+
+    def measure(self, examples: Sequence[Example]) -> None:
+        """Takes the most frequent label."""
+        found = Counter(label for example in examples for label in example.label)
         self.most_frequent = max(self.labels, key=lambda label: found[label])
 
     def unseen(self, examples: Sequence[Example]) -> Counter[str]:
         """Labels that training has not seen."""
         known = set(self.labels)
         return Counter(label for example in examples for label in example.label if label not in known)
+
+    def labels_of(self, example: Example) -> Sequence[Hashable]:
+        """Its words' labels."""
+        return list(example.label)
 
     def encode_labels(self, records: Records, inputs: Inputs, domain: Domain) -> WordPlan:
         """Which token speaks for each word of the records, with the words' labels."""

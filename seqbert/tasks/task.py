@@ -126,7 +126,7 @@ class Task(ABC, Generic[Config]):
 
     @abstractmethod
     def fit(self, examples: Sequence[Example]) -> None:
-        """Takes from the training records what must be known before training: labels and their order, scale.
+        """Takes from all training records, also those that train_size leaves out, the labels and their order.
 
         Raises:
             DataError: The labels do not suit the task.
@@ -171,6 +171,16 @@ class Task(ABC, Generic[Config]):
 
     def prepare_strata(self, examples: Sequence[Example]) -> None:
         """Takes from all labelled records what :meth:`stratum` needs."""
+
+    def adopt(self, heads: Mapping[str, nn.Module]) -> None:
+        """Takes the head of a saved model, which gives outputs as other programs expect them."""
+
+    def measure(self, examples: Sequence[Example]) -> None:
+        """Takes from the records that are trained on what is a matter of their numbers: weights of classes, scale."""
+
+    def labels_of(self, example: Example) -> Sequence[Hashable]:
+        """The labels of a record that training must have seen to know them."""
+        return ()
 
     def stratum(self, example: Example) -> Hashable:
         """What a validation share is stratified by."""

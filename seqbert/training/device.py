@@ -31,7 +31,7 @@ class RunConfig:
     log_every: int = 10
     """Steps between two lines of metrics.jsonl."""
     checkpoint_every: int = 100
-    """Steps between two checkpoints."""
+    """Steps between two checkpoints; fine-tuning writes one with each validation too."""
     keep: int = 3
     """Checkpoints that are kept."""
 

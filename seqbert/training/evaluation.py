@@ -72,13 +72,14 @@ def task_outputs(
     was_training = model.training
     model.eval()
     outputs: list[np.ndarray] = [np.zeros(0)] * len(source.inputs)
+    labelled = source.labelled
     loss, targets = 0.0, 0
     for chosen in source.batcher.all(device.micro_tokens):
         batch = task.batch(source, chosen).to(device.torch)
         with device.autocast():
             hidden = model(batch)
             logits = task.logits(hidden, batch, cast("Mapping[str, nn.Module]", model.heads[batch.vocabulary])).float()
-        if source.labelled:
+        if labelled:
             count = len(batch.targets[task.term].index)
             loss += float(task.loss(logits, batch)) if count else 0.0
             targets += count

@@ -20,7 +20,6 @@ from seqbert.models import hub
 from seqbert.models.adaptation import add_lora, freeze, reinitialise_top
 from seqbert.models.model import Model
 from seqbert.tasks import Sequencing, Source, build_task
-from seqbert.training import checkpoint
 from seqbert.training.device import Device
 from seqbert.training.evaluation import Metrics, task_outputs
 from seqbert.training.evaluation_folder import write_evaluation
@@ -32,7 +31,7 @@ from seqbert.training.loader import load_steps
 from seqbert.training.logging import Console, MetricsLog, read_metrics
 from seqbert.training.loop import Loop, LoopSettings
 from seqbert.training.optimizers import build_optimizer
-from seqbert.training.preparation import read_tokenizer
+from seqbert.training.preparation import check_keeps, read_tokenizer
 from seqbert.training.resuming import check_places, check_same_config, restore
 from seqbert.training.run_folder import RunFolder, replace_folder, write_json
 
@@ -125,32 +124,35 @@ class _Runs:
     def _carry_out(self) -> FinetuneResult:
         config, training = self.config, self.config.training
         self.console.say(f"Reading the records of {config.data.train}")
-        self.data = read_labelled(config.data, self.task, self.domain, self._note)
+        self.data = read_labelled(config.data, self.task, self.domain, self.note)
         self.task.check_metric()
         self.tokenizer_json = self._tokenizer()
         self.domain.use(Tokenizer.from_str(self.tokenizer_json))
         how = Sequencing(training.max_length, config.data.long, config.data.stride, config.seed, training.batch_size)
         self.sources = {part: self.task.source(rows, self.domain, how) for part, rows in self.data.parts.items()}
-        self.folder.begin(resume=self.resume is not None)
-        self._write_inputs()
         self._say_start()
         seeds = range(config.seed, config.seed + training.seeds)
-        if training.seeds == 1:
-            done = {config.seed: _Run(self, config.seed, self.folder, self.resume).carry_out()}
-        else:
-            done = {}
-            for number, seed in enumerate(seeds):
-                self.console.say(f"Seed {seed} ({number + 1} of {training.seeds})")
-                folder = RunFolder(self.folder.path / "seeds" / str(seed))
-                done[seed] = _Run(self, seed, folder, self.resume).carry_out()
+        several = len(seeds) > 1
+        folders = [RunFolder(self.folder.path / "seeds" / str(seed)) if several else self.folder for seed in seeds]
+        first = _Run(self, seeds[0], folders[0], self.resume)  # whatever is wrong shows before the folder is touched
+        self.folder.begin(resume=self.resume is not None)
+        self._write_inputs()
+        done = {}
+        for number, (seed, folder) in enumerate(zip(seeds, folders, strict=True)):
+            if several:
+                self.console.say(f"Seed {seed} ({number + 1} of {len(seeds)})")
+            run = _Run(self, seed, folder, self.resume) if number else first
+            done[seed] = run.carry_out()
         return self._result(done)
 
     def _tokenizer(self) -> str:
         """The tokenizer of the run, as JSON: a given one, that of init, or a new one over the training records."""
         part = self.config.domain
-        if part.tokenizer is not None:
-            return read_tokenizer(Path(part.tokenizer), "domain.tokenizer")
         kept = None if self.initial is None or part.vocabulary == "replace" else self.initial.tokenizer(self.name)
+        if part.tokenizer is not None:
+            given = read_tokenizer(Path(part.tokenizer), "domain.tokenizer")
+            check_keeps(kept, given, "domain")
+            return given
         if kept is not None:
             return kept
         texts = (
@@ -187,9 +189,9 @@ class _Runs:
                 line += f"; {source.inputs.windowed:,} are longer than a sequence and lie in several windows"
             if source.inputs.cut:
                 line += f"; {source.inputs.cut:,} were cut, by {source.inputs.cut_tokens:,} tokens in all"
-            self._note(line)
+            self.note(line)
         if VALIDATION not in self.sources:
-            self._note("There are no validation records: the newest weights are kept.")
+            self.note("There are no validation records: the newest weights are kept.")
 
     def _result(self, done: dict[int, _Outcome]) -> FinetuneResult:
         metric = self.task.metric
@@ -237,7 +239,7 @@ class _Runs:
                 replace_folder(self.folder.path / name, fill)
         shutil.copyfile(chosen.task, self.folder.task)
 
-    def _note(self, message: str) -> None:
+    def note(self, message: str) -> None:
         self.notes.append(message)
         self.console.say(message)
 
@@ -253,25 +255,26 @@ class _Outcome:
 
 
 class _Run:
-    """The run of one seed."""
+    """The run of one seed: its model and where it stands, then its training."""
 
     def __init__(self, runs: _Runs, seed: int, folder: RunFolder, resume: str | None) -> None:
-        self.runs, self.seed, self.folder, self.resume = runs, seed, folder, resume
+        self.runs, self.seed, self.folder = runs, seed, folder
         self.task, self.config = runs.task, runs.config
-
-    def carry_out(self) -> _Outcome:
-        training, run = self.config.training, self.config.run
-        begun = time.monotonic()
-        model = self._model()
-        optimizer = build_optimizer(
+        training = runs.config.training
+        self.begun = time.monotonic()
+        self.model = self._model()
+        self.optimizer = build_optimizer(
             training.optimizer,
-            model.named_parameters(),
+            self.model.named_parameters(),
             training.learning_rate,
             training.layer_decay,
-            model.config.num_hidden_layers,
+            self.model.config.num_hidden_layers,
         )
-        data = {self.runs.name: fingerprint(self.runs.data.parts, self.runs.tokenizer_json)}
-        progress = restore(self.folder, self.resume, model, optimizer, data, self.runs._note)
+        data = {runs.name: fingerprint(runs.data.parts, runs.tokenizer_json)}
+        self.progress = restore(folder, resume, self.model, self.optimizer, data, runs.note)
+
+    def carry_out(self) -> _Outcome:
+        training, run, progress = self.config.training, self.config.run, self.progress
         self.folder.path.mkdir(parents=True, exist_ok=True)
         if self.folder is not self.runs.folder:  # so that a seed's folder is a run like any other
             alone = dataclasses.replace(
@@ -285,11 +288,11 @@ class _Run:
         steps = max(1, round(training.epochs * source.batcher.steps_per_epoch))
         log = MetricsLog(self.folder.path, progress.step)
         try:
-            loop = self._loop(model, optimizer, progress, log, source, steps)
+            loop = self._loop(log, source, steps)
             loop.run(load_steps([(self.task, source)], range(progress.step, steps), run.workers))
         finally:
             log.close()
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - self.begun
         metrics = self._evaluate()
         self._draw_curve()
         rank = WORST if progress.best_score is None else progress.best_score
@@ -311,7 +314,12 @@ class _Run:
         )
         if self.seed == self.config.seed:
             for note in notes:
-                runs._note(note)
+                runs.note(note)
+        if self._is_random_part_frozen() and self.seed == self.config.seed:
+            runs.note(
+                "What is not trained (features, lora, freeze) has random weights here, not pretrained ones: set init, "
+                "or train it."
+            )
         reinitialise_top(model, training.reinitialise, self.seed)
         if training.lora is not None:
             add_lora(model, training.lora, self.seed)
@@ -323,20 +331,22 @@ class _Run:
             runs.console.say(f"{total:,} parameters{share}, on {runs.device}")
         return runs.device.place(model)
 
+    def _is_random_part_frozen(self) -> bool:
+        """Whether weights that no pretraining made are kept from training."""
+        config, frozen = self.config, self.config.training.freeze
+        whole = config.features is not None or config.training.lora is not None
+        initial = self.runs.initial
+        if initial is None:
+            return whole or frozen.embeddings or frozen.layers > 0
+        new_words = config.domain.vocabulary == "replace" or self.runs.name not in initial.checkpoints
+        return new_words and (whole or frozen.embeddings)
+
     def _training_source(self) -> Source:
         source = self.runs.sources[TRAIN]
         return dataclasses.replace(source, batcher=dataclasses.replace(source.batcher, seed=self.seed))
 
-    def _loop(
-        self,
-        model: Model,
-        optimizer: Any,
-        progress: checkpoint.Progress,
-        log: MetricsLog,
-        source: Source,
-        steps: int,
-    ) -> Loop:
-        training, run, name = self.config.training, self.config.run, self.runs.name
+    def _loop(self, log: MetricsLog, source: Source, steps: int) -> Loop:
+        training, run, name, model = self.config.training, self.config.run, self.runs.name, self.model
         held_out = self.runs.sources.get(VALIDATION)
         every = source.batcher.steps_per_epoch if training.evaluate_every == "epoch" else training.evaluate_every
 
@@ -358,7 +368,7 @@ class _Run:
             model=model,
             learnables={name: self.task},
             shares={name: 1.0},
-            optimizer=optimizer,
+            optimizer=self.optimizer,
             schedule=training.schedule.factor,
             settings=LoopSettings(
                 seed=self.seed,
@@ -379,7 +389,7 @@ class _Run:
             keep_best=lambda: self._save(model),
             console=self.runs.console,
             log=log,
-            progress=progress,
+            progress=self.progress,
         )
 
     def _save(self, model: Model) -> None:

@@ -45,7 +45,16 @@ class FinetuneDomainConfig:
 
 
 @dataclasses.dataclass
-class FinetuneDataConfig(TableOptions):
+class LabelledOptions(TableOptions):
+    """How labelled records that are not trained on are read."""
+
+    unseen_labels: Literal["error", "skip"] = "error"
+    """What becomes of validation and test records whose label training has not seen: an error, or left out and
+    counted."""
+
+
+@dataclasses.dataclass
+class FinetuneDataConfig(LabelledOptions):
     """The labelled records, and how they are read."""
 
     train: list[str] = dataclasses.field(default_factory=list)
@@ -61,9 +70,6 @@ class FinetuneDataConfig(TableOptions):
     group: str | None = None
     """Metadata by which records stay on one side of a validation share: the article of a question, the family of a
     protein. "group" is what columns.group names."""
-    unseen_labels: Literal["error", "skip"] = "error"
-    """What becomes of validation and test records whose label training has not seen: an error, or left out and
-    counted."""
     long: Literal["window", "cut", "error"] = "window"
     """What becomes of records that are longer than training.max_length: overlapping windows, whose outputs are
     brought together; cut at the end, and counted; or an error."""
@@ -174,6 +180,11 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed is {self.seed}, and it must be at least 0 and below 2^63.")
+        if self.training.reinitialise and self.training.lora is not None:
+            raise ConfigError(
+                "training.reinitialise: with training.lora the blocks that are drawn anew would stay random; set "
+                "one of them to null or 0."
+            )
         if self.features is not None and self.training.lora is not None:
             raise ConfigError(
                 "features and training.lora: with features the encoder is frozen; set one of them to null."
@@ -200,6 +211,8 @@ def load_finetune_config(
         name = next(iter(inherited))
     options_type = registry.load(name).Options
     options = config.domain.options
+    if isinstance(options, Mapping):  # the domain's name was not known when the config was read
+        options = config_tree.load(options_type, dict(options))
     if name in inherited:
         kept: Any = config_tree.load(options_type, dict(inherited[name] or {}))
         if options is not None and config.domain.vocabulary == "keep" and config_tree.difference(kept, options):
@@ -208,7 +221,7 @@ def load_finetune_config(
                 f"{'; '.join(config_tree.difference(kept, options))}. Leave them out."
             )
         options = kept if options is None else options
-    elif options is None or isinstance(options, Mapping):
-        options = config_tree.load(options_type, dict(options or {}))
+    elif options is None:
+        options = options_type()
     domain = dataclasses.replace(config.domain, name=name, options=options)
     return dataclasses.replace(config, domain=domain)

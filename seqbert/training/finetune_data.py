@@ -13,7 +13,7 @@ import numpy as np
 
 from seqbert.data.holdout import hold_out, shared_sequences, take
 from seqbert.data.records import Records
-from seqbert.data.table import find_tables, read_examples
+from seqbert.data.table import TableOptions, find_tables, read_examples
 from seqbert.domain import Domain, Example, Report
 from seqbert.errors import DataError, nearest
 from seqbert.tasks import Source, Task
@@ -68,19 +68,25 @@ def read_labelled(
         _check_any(parts[VALIDATION], VALIDATION, config.validation)
     elif config.validation > 0:
         task.prepare_strata(train)
-        parts[TRAIN], parts[VALIDATION] = hold_out(train, config.validation, stratum=task.stratum, group=config.group)
+        parts[TRAIN], parts[VALIDATION] = hold_out(
+            train, config.validation, stratum=task.stratum, group=config.group, labels=task.labels_of
+        )
         reports[VALIDATION] = {"held_out_of": TRAIN, "share": config.validation, "group": config.group}
     if config.test:
         parts[TEST], reports[TEST] = _read(config.test, config, task, domain)
         _check_any(parts[TEST], TEST, config.test)
+    task.fit(parts[TRAIN])
     if config.train_size is not None:
         if config.train_size > len(parts[TRAIN]):
             note(f"data.train_size is {config.train_size:,}, and there are {len(parts[TRAIN]):,}: all are used.")
         parts[TRAIN] = take(parts[TRAIN], config.train_size)
-    task.fit(parts[TRAIN])
+    task.measure(parts[TRAIN])
     for part in (VALIDATION, TEST):
         if part in parts:
-            parts[part] = _with_known_labels(parts[part], part, task, config, reports[part], note)
+            parts[part], left_out = with_known_labels(parts[part], part, task, config.unseen_labels, note)
+            _check_any(parts[part], part, "all files, with labels that training has,")
+            if left_out:
+                reports[part]["unseen_labels"] = left_out
     what, place = ("contexts", 1) if task.shape == "question" else ("sequences", None)
     shared = {part: shared_sequences(parts[TRAIN], rows, place) for part, rows in parts.items() if part != TRAIN}
     for part, count in shared.items():
@@ -94,25 +100,36 @@ def read_labelled(
 
 def read_tables(
     entries: str | Sequence[str],
-    config: FinetuneDataConfig,
+    options: TableOptions,
     task: Task[Any],
     domain: Domain,
     report: Report,
     labelled: bool = True,
+    folder: str | None = None,
 ) -> list[Example]:
-    """The records of files, folders and globs, or of a table that comes with the domain."""
+    """The records of files, folders and globs, or of a table that comes with the domain.
+
+    Raises:
+        DataError: A file cannot be read, or nothing in it can be used.
+    """
     names = [entries] if isinstance(entries, str) else list(entries)
+    samples = [name for name in names if name == SAMPLE or name.startswith(f"{SAMPLE}:")]
     examples: list[Example] = []
-    files = []
-    for name in names:
-        if name == SAMPLE or name.startswith(f"{SAMPLE}:"):
-            examples += _sample(name.partition(":")[2] or task.config.name, domain, report)
-        else:
-            files += find_tables(name, config.folder, domain)
-    if not files:
-        return examples
-    multilabel = bool(getattr(task.config, "multilabel", False))
-    examples += read_examples(files, task.config.name, config, domain, report, labelled=labelled, multilabel=multilabel)
+    for name in samples:
+        examples += _sample(name.partition(":")[2] or task.config.name, domain, report)
+    named = [name for name in names if name not in samples]
+    if named:
+        files = find_tables(named, folder, domain)
+        several = bool(getattr(task.config, "multilabel", False))
+        examples += read_examples(
+            files, task.config.name, options, domain, report, labelled=labelled, multilabel=several
+        )
+    wrong = next((one for one in examples if labelled and not _suits(one, task.config.name, domain)), None)
+    if wrong is not None:
+        raise DataError(
+            f"{wrong.source or names}: record {wrong.id} has the label {str(wrong.label)[:40]!r}, which is none for "
+            f"{task.config.name}. Set task.name to what these records are for, or name others."
+        )
     return examples
 
 
@@ -120,7 +137,7 @@ def _read(
     entries: str | Sequence[str], config: FinetuneDataConfig, task: Task[Any], domain: Domain
 ) -> tuple[list[Example], dict[str, Any]]:
     report = Report()
-    examples = read_tables(entries, config, task, domain, report)
+    examples = read_tables(entries, config, task, domain, report, folder=config.folder)
     return examples, report.to_dict()
 
 
@@ -143,30 +160,52 @@ def _check_any(examples: list[Example], part: str, entries: Any) -> None:
         raise DataError(f"There are no {part} records in {entries} that can be used.")
 
 
-def _with_known_labels(
-    examples: list[Example],
-    part: str,
-    task: Task[Any],
-    config: FinetuneDataConfig,
-    report: dict[str, Any],
-    note: Callable[[str], None],
-) -> list[Example]:
-    """The records whose labels training has seen."""
+def _suits(example: Example, task: str, domain: Domain) -> bool:
+    """Whether a record has a label of the kind that a task takes."""
+    label, texts = example.label, len(example.sequences)
+    match task:
+        case "classification":
+            return isinstance(label, str) or (isinstance(label, list) and all(isinstance(one, str) for one in label))
+        case "regression":
+            return isinstance(label, int | float)
+        case "tagging":
+            words = domain.words(example.sequences[0]) if example.words is None else example.words
+            return isinstance(label, list) and len(label) == len(words)
+        case "span":
+            return isinstance(label, list) and texts == 2 and all(len(one) == 2 for one in label)
+        case _:
+            return isinstance(label, int) and texts > 2 and 0 <= label < texts - 1
+
+
+def with_known_labels(
+    examples: list[Example], part: str, task: Task[Any], policy: str, note: Callable[[str], None]
+) -> tuple[list[Example], dict[str, int]]:
+    """The records whose labels training has seen, and how often the other labels occur.
+
+    Args:
+        examples: The records.
+        part: What they are called in messages.
+        task: Knows the labels.
+        policy: "error" or "skip".
+        note: Is told what is left out.
+
+    Raises:
+        DataError: There are other labels, and none may be left out.
+    """
     unseen = task.unseen(examples)
     if not unseen:
-        return examples
+        return examples, {}
     strange = [example for example in examples if task.unseen([example])]
     what = f"{len(strange):,} {part} records have labels that no training record has: {listed(list(unseen), unseen)}"
-    if config.unseen_labels == "error":
+    if policy == "error":
         known = ", ".join(task.label_names or [])
         raise DataError(
             f"{what}; the first is {strange[0].source or strange[0].id}. Training has: {known}. Mend the records, list "
-            "the labels under task.labels, or set data.unseen_labels to skip."
+            "the labels under task.labels, or set unseen_labels to skip."
         )
     note(f"{what}; they are left out.")
-    report["unseen_labels"] = dict(unseen)
     left_out = set(map(id, strange))
-    return [example for example in examples if id(example) not in left_out]
+    return [example for example in examples if id(example) not in left_out], dict(unseen)
 
 
 def part_report(source: Source, task: Task[Any], domain: Domain) -> dict[str, Any]:

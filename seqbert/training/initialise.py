@@ -153,9 +153,9 @@ def build_model(
             notes.append(f"{name}: {sizes[name] - checkpoint.vocab_size:,} tokens added to the vocabulary")
     if not known:
         _load_shared(model, next(iter(initial.checkpoints.values())))
-    fresh = [name for name in sizes if name not in known]
-    if fresh:
-        notes.append(f"newly initialised: embeddings and heads of {', '.join(fresh)}")
+    without = [name for name in sizes if name not in known]
+    if without:
+        notes.append(f"newly initialised: embeddings and heads of {', '.join(without)}")
     return model, notes
 
 

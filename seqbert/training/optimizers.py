@@ -108,7 +108,7 @@ def build_optimizer(
         parameters: A model's parameters by name.
         learning_rate: Of the heads, and with ``layer_decay`` 1 of everything.
         layer_decay: What the rate is multiplied by from one block to the next below it (Clark et al. 2020, appendix
-            A.2): block ``i`` learns at ``layer_decay ** (layers - i)`` of the rate, the embeddings as a block of
+            B): block ``i`` learns at ``layer_decay ** (layers - i)`` of the rate, the embeddings as a block of
             number -1. Each group has its factor as ``lr_scale``.
         layers: Number of the encoder's blocks; read with ``layer_decay`` only.
     """

@@ -78,24 +78,12 @@ class Preparation:
         part = self.config.domains[name]
         if part.tokenizer is not None:
             given = read_tokenizer(Path(part.tokenizer), f"domains.{name}.tokenizer")
-            self._check_keeps(name, given)
+            keeps = self.initial is not None and part.vocabulary != "replace"
+            check_keeps(self.initial.tokenizer(name) if self.initial and keeps else None, given, f"domains.{name}")
             return given
         if self.initial is None or part.vocabulary == "replace":
             return None
         return self.initial.tokenizer(name)
-
-    def _check_keeps(self, name: str, given: str) -> None:
-        """The embeddings of init mean what its own tokenizer says."""
-        from tokenizers import Tokenizer
-
-        own = None if self.initial is None else self.initial.tokenizer(name)
-        if own is None or self.config.domains[name].vocabulary == "replace":
-            return
-        if Tokenizer.from_str(own).get_vocab() != Tokenizer.from_str(given).get_vocab():
-            raise ConfigError(
-                f"domains.{name}.tokenizer is another than the one that the embeddings of init were trained with: "
-                f"leave it out, or set domains.{name}.vocabulary to replace, which makes new embeddings."
-            )
 
 
 def corpus_cache(configured: str | None) -> Path:
@@ -120,3 +108,23 @@ def read_tokenizer(path: Path, key: str) -> str:
         return str(Tokenizer.from_file(str(file)).to_str())
     except Exception as error:  # the library raises plain Exception
         raise ConfigError(f'{key}: "{file}" is no tokenizer: {error}.') from error
+
+
+def check_keeps(own: str | None, given: str, section: str) -> None:
+    """Makes sure that a given tokenizer is the one that kept embeddings were trained with.
+
+    Args:
+        own: The tokenizer of the embeddings, as JSON; None where none are kept.
+        given: The tokenizer that the config names, as JSON.
+        section: The config's section that names it.
+
+    Raises:
+        ConfigError: It is another one.
+    """
+    from tokenizers import Tokenizer
+
+    if own is not None and Tokenizer.from_str(own).get_vocab() != Tokenizer.from_str(given).get_vocab():
+        raise ConfigError(
+            f"{section}.tokenizer is another than the one that the embeddings of init were trained with: "
+            f"leave it out, or set {section}.vocabulary to replace, which makes new embeddings."
+        )

@@ -25,7 +25,3 @@ def test_split_keeps_every_token_and_every_target_with_its_label() -> None:
         for i, y in zip(p.targets["pairs"].index, p.targets["pairs"].labels, strict=True)
     ]
     assert pairs == [(0, 1), (2, 0), (5, 1)]
-
-
-def test_runs_are_those_of_neighbours_of_equal_length() -> None:
-    assert pack("letters", [np.arange(n) for n in (2, 2, 5, 2)]).runs() == [(2, 2), (1, 5), (1, 2)]

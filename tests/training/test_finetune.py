@@ -211,7 +211,7 @@ def test_row37_a_label_that_only_validation_has_is_an_error_before_training_with
 def test_row38_labels_come_back_as_they_were_and_a_changed_list_is_refused(tmp_path):
     result = seqbert.finetune(settings(tmp_path))
     assert read_checkpoint(result.folder / "model").labels == ("no", "yes")
-    predictions = seqbert.predict(result.folder, str(tmp_path / "reviews.csv"))
+    predictions = seqbert.predict(result.folder, str(tmp_path / "reviews.csv")).predictions
     assert {prediction.value for prediction in predictions} <= {"no", "yes"}
     state = json.loads((result.folder / "task.json").read_text())
     (result.folder / "task.json").write_text(json.dumps(state | {"labels": ["yes", "no"]}))
@@ -277,7 +277,7 @@ def test_row78_records_longer_than_the_positions_have_the_outcome_that_was_asked
 def test_predictions_are_written_in_the_form_that_the_ending_says(tmp_path, suffix):
     result = seqbert.finetune(settings(tmp_path, training={"epochs": 1}))
     target = tmp_path / f"out{suffix}"
-    predictions = seqbert.predict(result.folder, str(tmp_path / "reviews.csv"), target)
+    predictions = seqbert.predict(result.folder, str(tmp_path / "reviews.csv"), target).predictions
     values = [prediction.value for prediction in predictions]
     match suffix:
         case ".tsv":
@@ -331,7 +331,7 @@ def test_transformers_gives_the_logits_of_a_fine_tuned_run(tmp_path, task):
     with torch.no_grad():
         theirs = [model(**tokenizer(text, return_tensors="pt")).logits[0].numpy() for text in texts]
     (tmp_path / "texts.csv").write_text("text\n" + "\n".join(texts) + "\n")
-    ours = seqbert.predict(result.folder, str(tmp_path / "texts.csv"))
+    ours = seqbert.predict(result.folder, str(tmp_path / "texts.csv")).predictions
     for prediction, logits in zip(ours, theirs, strict=True):
         if task == "regression":
             assert prediction.value == pytest.approx(float(logits[0]), rel=1e-4)
@@ -376,3 +376,122 @@ def test_row39_a_fraction_is_no_class(tmp_path):
     path.write_text("text,label\nab,0.5\ncd,1\n")
     with pytest.raises(DataError, match="regression"):
         seqbert.finetune(settings(tmp_path, data={"train": [str(path)]}))
+
+
+# What must not be lost
+
+
+def test_a_mistake_leaves_the_run_that_was_to_be_overwritten_as_it_was(tmp_path):
+    tree = settings(tmp_path, training={"epochs": 1})
+    first = seqbert.finetune(tree)
+    before = {path: path.read_bytes() for path in first.folder.rglob("*") if path.is_file() and path.name != ".lock"}
+    with pytest.raises(ConfigError, match="encoder has 2"):
+        seqbert.finetune(tree, ["--training.freeze.layers", "9"], overwrite=True)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_mistake_leaves_no_folder_that_looks_like_a_run(tmp_path):
+    with pytest.raises(ConfigError):
+        seqbert.finetune(settings(tmp_path), ["--training.freeze.layers", "9"])
+    assert not (tmp_path / "run" / "config.yaml").exists()
+
+
+def test_a_small_train_size_still_knows_all_labels(tmp_path):
+    path = tmp_path / "many.csv"
+    path.write_text("text,label\n" + "".join(f"word{n} tree,{'abcdef'[n % 6]}\n" for n in range(90)))
+    result = seqbert.finetune(settings(tmp_path, data={"train": [str(path)], "train_size": 4}, training={"epochs": 1}))
+    assert json.loads((result.folder / "task.json").read_text())["labels"] == list("abcdef")
+
+
+def test_the_only_record_of_a_class_is_trained_on_and_not_held_out(tmp_path):
+    path = tmp_path / "rare.csv"
+    rows = [f"tree {n} {label},{label}\n" for label in "abcd" for n in range(50)]
+    rows += [f"river {n},rare{n}\n" for n in range(30)]
+    path.write_text("text,label\n" + "".join(rows))
+    result = seqbert.finetune(
+        settings(tmp_path, data={"train": [str(path)], "validation": 0.1}, training={"epochs": 1})
+    )
+    labels = json.loads((result.folder / "data.json").read_text())["train"]["used"]["labels"]
+    assert set(labels) == {*"abcd", *(f"rare{n}" for n in range(30))}
+
+
+def test_large_numbers_are_told_apart_in_bfloat16(tmp_path):
+    path = tmp_path / "large.csv"
+    path.write_text(
+        "text,label\n" + "".join(f"{'good' if n % 2 else 'bad'} tree {n},{1000 + n % 2}\n" for n in range(80))
+    )
+    tree = settings(
+        tmp_path,
+        data={"train": [str(path)]},
+        task={"name": "regression"},
+        run={"precision": "bf16"},
+        training={"epochs": 6, "learning_rate": 5e-3},
+    )
+    result = seqbert.finetune(tree)
+    assert result.metrics["validation"]["r2"]["value"] > 0.9
+    assert seqbert.evaluate(result.folder, str(path), precision="bf16")["metrics"]["r2"]["value"] > 0.9
+
+
+def test_records_that_could_not_be_predicted_are_counted(tmp_path):
+    result = seqbert.finetune(settings(tmp_path, training={"epochs": 1}))
+    path = tmp_path / "new.csv"
+    path.write_text("id,text\n1,a good tree\n2,\n3,a bad tree\n")
+    found = seqbert.predict(result.folder, str(path))
+    assert len(found.predictions) == 2
+    assert sum(found.skipped.values()) == 1
+
+
+def test_ids_that_stand_for_several_records_are_no_keys_of_a_json_file(tmp_path):
+    result = seqbert.finetune(settings(tmp_path, training={"epochs": 1}))
+    files = [str(write_reviews(tmp_path / name, 4)) for name in ("one.csv", "two.csv")]
+    with pytest.raises(DataError, match="ids stand for several records"):
+        seqbert.predict(result.folder, files, tmp_path / "out.json")
+    assert not (tmp_path / "out.json").exists()
+    assert len(seqbert.predict(result.folder, files, tmp_path / "out.jsonl").predictions) == 8
+
+
+def test_a_file_that_two_patterns_name_is_read_once(tmp_path):
+    tree = settings(tmp_path, training={"epochs": 1})
+    tree["data"]["train"] = [str(tmp_path / "*.csv"), str(tmp_path / "reviews.csv")]
+    report = json.loads((seqbert.finetune(tree).folder / "data.json").read_text())
+    assert report["train"]["records"]["in"] == 60
+
+
+def test_a_tokenizer_that_does_not_belong_to_the_embeddings_is_refused(tmp_path):
+    pretrained = seqbert.pretrain(runs.settings(tmp_path / "pre"))
+    other = seqbert.finetune(settings(tmp_path, output=str(tmp_path / "other")))
+    tree = settings(
+        tmp_path, init=str(pretrained.folder), domain={"tokenizer": str(other.folder / "tokenizers" / "text")}
+    )
+    del tree["model"], tree["domain"]["vocab_size"]
+    with pytest.raises(ConfigError, match="domain.tokenizer is another"):
+        seqbert.finetune(tree)
+
+
+def test_a_frozen_encoder_without_pretrained_weights_is_told(tmp_path):
+    result = seqbert.finetune(settings(tmp_path, training={"epochs": 1, "lora": {"rank": 1}}))
+    assert any("random weights" in note for note in result.notes)
+
+
+def test_labels_that_a_run_skips_are_skipped_by_evaluate_too(tmp_path):
+    result = seqbert.finetune(settings(tmp_path, training={"epochs": 1}))
+    strange = str(write_reviews(tmp_path / "strange.csv", 10, labels=("no", "maybe")))
+    with pytest.raises(DataError, match='"maybe" \\(5\\)'):
+        seqbert.evaluate(result.folder, strange)
+    found = seqbert.evaluate(result.folder, strange, options=["--unseen_labels", "skip"])
+    assert (found["records"], found["read"]["unseen_labels"]) == (5, {"maybe": 5})
+    with pytest.raises(ConfigError, match="train_size"):
+        seqbert.evaluate(result.folder, strange, options=["--train_size", "5"])
+
+
+def test_a_table_for_another_task_is_refused(tmp_path):
+    with pytest.raises(DataError, match="which is none for tagging"):
+        seqbert.finetune(settings(tmp_path, task={"name": "tagging"}, data={"train": ["sample:classification"]}))
+
+
+def test_a_metric_that_the_labels_do_not_have_is_refused_before_training(tmp_path):
+    path = tmp_path / "three.csv"
+    path.write_text("text,label\n" + "".join(f"word{n},{'abc'[n % 3]}\n" for n in range(30)))
+    tree = settings(tmp_path, task={"metric": "f1"}, data={"train": [str(path)]})
+    with pytest.raises(ConfigError, match="accuracy, macro_f1"):
+        seqbert.finetune(tree)
