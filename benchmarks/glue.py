@@ -182,7 +182,7 @@ def make_plan(task: Task, arguments: argparse.Namespace, overrides: Sequence[str
     ):
         options += [] if value is None else [f"--{key}", value]
     config = load_finetune_config(f"text/glue/{task.key}", [*map(str, options), *overrides])
-    needed = [*config.data.train, *_listed(config.data.validation), *config.data.test]
+    needed = [*config.data.train, *_listed(config.data.validation), *(config.data.test or [])]
     missing = [name for name in needed if not (data / name).is_file()]
     if missing:
         return Plan(task, lacks=f'the folder "{data}" has no {", ".join(missing)}')

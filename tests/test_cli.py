@@ -245,7 +245,7 @@ def test_evaluate_and_predict_give_json(finetuned: Path, capsys: pytest.CaptureF
     assert code == 0 and found["records"] == found["read"]["records"]["read"] == 60 and "auroc" in found["metrics"]
     target = finetuned / "answers.tsv"
     code, out, _ = run(capsys, "predict", finetuned / "run", "--input", table, "--output", target, "--json")
-    assert code == 0 and json.loads(out) == {"output": str(target), "records": 60}
+    assert code == 0 and json.loads(out) == {"output": str(target), "records": 60, "skipped": {}}
     assert target.read_text(encoding="utf-8").splitlines()[0] == "index\tprediction"
 
 

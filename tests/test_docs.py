@@ -115,7 +115,7 @@ def test_the_python_of_the_fine_tuning_page_runs_and_transformers_agrees_with_it
     logits = namespace["logits"].detach().numpy()[0]
     assert logits == pytest.approx(answer.logits, abs=1e-4)
     rows = (tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()
-    assert len(rows) == 1 + len(namespace["predictions"]) == 61
+    assert len(rows) == 1 + len(namespace["answers"].predictions) == 61
     assert set(namespace["result"].metrics["validation"]["accuracy"]) == {"value", "low", "high"}
 
 
