@@ -122,3 +122,33 @@ def test_the_gpu_takes_varlen_only_where_its_kernel_can() -> None:
     assert fastest_backend(query, 0.1) == "buckets"
     assert fastest_backend(query.float(), 0.0) == "buckets"
     assert fastest_backend(query[..., :20], 0.0) == "buckets"
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [(3, 4, 9, 11, 12), (7, 7, 8), (5,), (1, 2, 30, 33, 33, 60), (12, 3, 4)])
+def test_sequences_of_nearly_equal_length_share_a_block_and_see_themselves_alone(lengths, causal):
+    """The padding of a block is never attended to, and gives no gradient."""
+    batch = pack("letters", [np.zeros(length, np.int64) for length in lengths])
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for backend in ("buckets", "reference"):
+        parts = [torch.randn(batch.tokens, 2, 8, generator=generator.manual_seed(n)) for n in range(3)]
+        leaves = [part.requires_grad_() for part in parts]
+        mixed = packed_attention(*leaves, batch, causal=causal, backend=backend)
+        mixed.square().sum().backward()
+        found.append([mixed.detach(), *(leaf.grad for leaf in leaves)])
+    for ours, expected in zip(*found, strict=True):
+        assert torch.allclose(ours, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_unfused_formula_with_a_share_of_nearly_nothing_is_the_fused_one(causal):
+    batch = pack("letters", [np.zeros(length, np.int64) for length in (5, 9, 9, 40)])
+    torch.manual_seed(0)
+    parts = [torch.randn(batch.tokens, 2, 8) for _ in range(3)]
+    expected = packed_attention(*parts, batch, causal=causal, backend="buckets")
+    found = packed_attention(*parts, batch, causal=causal, backend="buckets", dropout=1e-9)
+    assert torch.allclose(found, expected, atol=1e-5)
+    half = [part.bfloat16() for part in parts]
+    coarse = packed_attention(*half, batch, causal=causal, backend="buckets")
+    assert torch.allclose(coarse.float(), expected, atol=0.05)
