@@ -208,6 +208,8 @@ class _Runs:
             for seed, outcome in done.items()
         }
         summary = _summary(values) if len(done) > 1 else {}
+        if summary:
+            self._draw_seeds(values)
         outcome = done[best]
         metrics = {part: tree["metrics"] for part, tree in outcome.metrics.items()}
         result = FinetuneResult(self.folder.path, metric, metrics, values, summary, best, outcome.best_step, self.notes)
@@ -238,6 +240,17 @@ class _Runs:
             if (chosen.path / name).is_dir():
                 replace_folder(self.folder.path / name, fill)
         shutil.copyfile(chosen.task, self.folder.task)
+
+    def _draw_seeds(self, values: dict[int, dict[str, dict[str, float | None]]]) -> None:
+        from seqbert.analysis import plots
+
+        metric = self.task.metric
+        by_part = {
+            f"{part} {metric}": [value for row in values.values() if (value := row[part][metric]) is not None]
+            for part in next(iter(values.values()))
+        }
+        self.folder.evaluation.mkdir(exist_ok=True)
+        plots.seeds(by_part, self.folder.evaluation / "seeds.png")
 
     def note(self, message: str) -> None:
         self.notes.append(message)

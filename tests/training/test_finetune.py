@@ -118,6 +118,7 @@ def test_several_seeds_are_summed_up_and_the_best_is_the_model(tmp_path):
     assert summary["standard_deviation"] == pytest.approx(np.std(values, ddof=1))
     assert result.seeds[result.best_seed]["validation"]["accuracy"] == max(values)
     assert weights(result.folder) == weights(result.folder / "seeds" / str(result.best_seed))
+    assert (result.folder / "evaluation" / "seeds.png").is_file()
     alone = seqbert.finetune(settings(tmp_path, training={"epochs": 1}, seed=6, output=str(tmp_path / "six")))
     assert weights(alone.folder) == weights(result.folder / "seeds" / "6")
 
