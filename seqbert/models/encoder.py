@@ -57,10 +57,13 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(config, vocabularies)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
 
-    def forward(self, batch: PackedBatch, *, layers: bool = False, attention: bool = False) -> Tensor | EncoderOutput:
+    def forward(
+        self, batch: PackedBatch, *, layers: bool = False, attention: bool = False, rows: Tensor | None = None
+    ) -> Tensor | EncoderOutput:
         """Hidden states ``[tokens, hidden_size]``; an :class:`EncoderOutput` where more is asked for.
 
-        Attention weights come from the reference backend, which is slower than the others.
+        Attention weights come from the reference backend, which is slower than the others. With ``rows``, the last
+        hidden states of these tokens alone, ``[rows, hidden_size]``: nothing that they do not need is computed.
 
         Raises:
             DataError: A sequence is longer than ``max_position_embeddings``.
@@ -75,12 +78,13 @@ class Encoder(nn.Module):
         hidden: Tensor = self.embeddings(batch)
         all_hidden = [hidden]
         all_weights: list[list[Tensor]] = []
-        for block in cast("Iterable[Block]", self.blocks):
+        for number, block in enumerate(cast("Iterable[Block]", self.blocks), start=1):
+            wanted = rows if number == len(self.blocks) else None
             if attention:
                 hidden, weights = block.with_attention(hidden, batch)
                 all_weights.append(weights)
             else:
-                hidden = block(hidden, batch)
+                hidden = block(hidden, batch, wanted)
             if layers:
                 all_hidden.append(hidden)
         if not (layers or attention):
@@ -99,9 +103,10 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
-        """``[tokens, hidden_size]`` to the same shape."""
-        return self._rest(hidden, self.attention(hidden, batch))
+    def forward(self, hidden: Tensor, batch: PackedBatch, rows: Tensor | None = None) -> Tensor:
+        """``[tokens, hidden_size]`` to the same shape, or to ``[rows, hidden_size]`` for some of the tokens."""
+        mixed = self.attention(hidden, batch, rows)
+        return self._rest(hidden if rows is None else hidden.index_select(0, rows), mixed)
 
     def with_attention(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, list[Tensor]]:
         """The same, and each sequence's attention weights ``[heads, length, length]``."""
@@ -125,9 +130,11 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
-        """``[tokens, hidden_size]`` to the same shape."""
+    def forward(self, hidden: Tensor, batch: PackedBatch, rows: Tensor | None = None) -> Tensor:
+        """``[tokens, hidden_size]`` to the same shape, or to ``[rows, hidden_size]`` for some of the tokens."""
         mixed = packed_attention(*self._heads(hidden), batch, **self._options())
+        if rows is not None:
+            mixed = mixed.index_select(0, rows)
         return self.output(mixed.flatten(1))  # type: ignore[no-any-return]
 
     def with_weights(self, hidden: Tensor, batch: PackedBatch) -> tuple[Tensor, list[Tensor]]:

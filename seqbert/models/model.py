@@ -68,17 +68,20 @@ class Model(nn.Module):
             }
         )
 
-    def forward(self, batch: PackedBatch) -> Tensor:
+    def forward(self, batch: PackedBatch, rows: Tensor | None = None) -> Tensor:
         """What the heads stand on, ``[tokens, width]``: the last hidden states, or the features.
+
+        With ``rows`` it is that of these tokens alone, ``[rows, width]``: nothing that they do not need is computed.
 
         Raises:
             DataError: A sequence is longer than the encoder can take.
         """
         if self.features is None:
-            return cast(Tensor, self.encoder(batch))
+            return cast(Tensor, self.encoder(batch, rows=rows))
         with torch.no_grad():
             output = cast(EncoderOutput, self.encoder(batch, layers=True))
-        return cast(Tensor, self.features(output.layers, batch.lengths))
+        features = cast(Tensor, self.features(output.layers, batch.lengths))
+        return features if rows is None else features[rows]
 
     def train(self, mode: bool = True) -> Self:
         """Switches dropout on or off; under features the encoder keeps it off (Devlin et al. 2019, section 5.3)."""

@@ -119,6 +119,9 @@ class Objective:
             order = np.argsort(sequences.lengths, kind="stable")
             yield self._batch(source, _select(sequences, order), hide_all=True)
 
+    def rows(self, batch: PackedBatch) -> None:
+        """All tokens: targets stand anywhere."""
+
     def forward(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> dict[str, Term]:
         """Loss terms of a batch.
 

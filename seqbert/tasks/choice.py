@@ -18,7 +18,7 @@ from seqbert.data.records import Inputs, Records
 from seqbert.domain import Domain, Example
 from seqbert.errors import DataError
 from seqbert.tasks import metrics
-from seqbert.tasks.task import Prediction, Source, Task, check_metric, check_state, first_rows
+from seqbert.tasks.task import Prediction, Source, Task, check_metric, check_state, first_tokens
 
 METRICS = ("accuracy",)
 
@@ -90,9 +90,13 @@ class Choice(Task[ChoiceConfig]):
         labels = torch.from_numpy(source.labels[record[firsts]])
         return Target(torch.from_numpy(firsts), labels, of_sequences=True)
 
+    def rows(self, batch: PackedBatch) -> Tensor:
+        """The first token of each sequence."""
+        return first_tokens(batch)
+
     def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
         """``[sequences, 1]``."""
-        logits: Tensor = heads[self.head](first_rows(batch, hidden))
+        logits: Tensor = heads[self.head](hidden)
         return logits
 
     def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:

@@ -23,7 +23,7 @@ from seqbert.tasks.task import (
     Task,
     check_metric,
     check_state,
-    first_rows,
+    first_tokens,
     mean_by_record,
     of_sequences,
     order_labels,
@@ -140,9 +140,13 @@ class Classification(Task[ClassificationConfig]):
         """The class of each sequence's record."""
         return of_sequences(source.labels[source.inputs.record[chosen]])
 
+    def rows(self, batch: PackedBatch) -> Tensor:
+        """The first token of each sequence."""
+        return first_tokens(batch)
+
     def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
         """``[sequences, classes]``."""
-        logits: Tensor = heads[self.head](first_rows(batch, hidden))
+        logits: Tensor = heads[self.head](hidden)
         return logits
 
     def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:

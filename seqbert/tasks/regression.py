@@ -22,7 +22,7 @@ from seqbert.tasks.task import (
     Task,
     check_metric,
     check_state,
-    first_rows,
+    first_tokens,
     mean_by_record,
     of_sequences,
 )
@@ -122,9 +122,13 @@ class Regression(Task[RegressionConfig]):
         """The standardised number of each sequence's record."""
         return of_sequences(source.labels[source.inputs.record[chosen]])
 
+    def rows(self, batch: PackedBatch) -> Tensor:
+        """The first token of each sequence."""
+        return first_tokens(batch)
+
     def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
         """Standardised numbers, ``[sequences, 1]``."""
-        logits: Tensor = heads[self.head](first_rows(batch, hidden))
+        logits: Tensor = heads[self.head](hidden)
         return logits
 
     def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:

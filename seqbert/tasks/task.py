@@ -218,16 +218,20 @@ class Task(ABC, Generic[Config]):
     def target(self, source: Source, chosen: np.ndarray) -> Target:
         """What is to be predicted for the sequences of these numbers."""
 
+    def rows(self, batch: PackedBatch) -> Tensor | None:
+        """The tokens whose hidden states the head reads, as numbers, ``[rows]``; None: all of them."""
+        return None
+
     @abstractmethod
     def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
-        """The head's outputs for a batch, from hidden states ``[tokens, width]``."""
+        """The head's outputs for a batch, from the hidden states of :meth:`rows`, ``[rows, width]``."""
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:
         """Sum of the loss over the batch's targets."""
 
     def forward(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> dict[str, Term]:
-        """Loss terms of a batch, from hidden states ``[tokens, width]``."""
+        """Loss terms of a batch, from the hidden states of :meth:`rows`, ``[rows, width]``."""
         logits = self.logits(hidden, batch, heads).float()
         target = batch.targets[self.term]
         loss = self.loss(logits, batch) if len(target.index) else logits.sum() * 0.0
@@ -290,9 +294,9 @@ def check_metric(metric: str | None, known: Sequence[str]) -> None:
         raise ConfigError(f'metric is "{metric}"; it is one of {", ".join(known)}.{nearest(metric, known)}')
 
 
-def first_rows(batch: PackedBatch, hidden: Tensor) -> Tensor:
-    """Hidden states of each sequence's first token, ``[sequences, width]``."""
-    return hidden[batch.cu_seqlens[:-1].long()]
+def first_tokens(batch: PackedBatch) -> Tensor:
+    """The numbers of each sequence's first token, ``[sequences]``."""
+    return batch.cu_seqlens[:-1].long()
 
 
 def of_sequences(labels: np.ndarray) -> Target:

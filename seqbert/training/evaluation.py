@@ -77,7 +77,7 @@ def task_outputs(
     for chosen in source.batcher.all(device.micro_tokens):
         batch = task.batch(source, chosen).to(device.torch)
         with device.autocast():
-            hidden = model(batch)
+            hidden = model(batch, task.rows(batch))
             logits = task.logits(hidden, batch, cast("Mapping[str, nn.Module]", model.heads[batch.vocabulary])).float()
         if labelled:
             count = len(batch.targets[task.term].index)

@@ -40,8 +40,12 @@ class Learnable(Protocol):
         """Weight of each term in the loss."""
         ...
 
+    def rows(self, batch: PackedBatch) -> Tensor | None:
+        """The tokens whose hidden states it reads, ``[rows]``; None: all of them."""
+        ...
+
     def forward(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Mapping[str, Term]:
-        """The terms of a batch, from the encoder's output ``[tokens, hidden_size]``."""
+        """The terms of a batch, from the encoder's output for these, ``[rows, hidden_size]``."""
         ...
 
 
@@ -175,9 +179,10 @@ class Loop:
 
     def _terms(self, batch: PackedBatch) -> Mapping[str, Term]:
         with self.device.autocast():
-            hidden = cast(Tensor, self.model(batch))
+            learnable = self.learnables[batch.vocabulary]
+            hidden = cast(Tensor, self.model(batch, learnable.rows(batch)))
             heads = cast("Mapping[str, nn.Module]", self.model.heads[batch.vocabulary])
-            return self.learnables[batch.vocabulary].forward(hidden, batch, heads)
+            return learnable.forward(hidden, batch, heads)
 
     def _total(self, sums: Mapping[str, Mapping[str, Tensor]]) -> Tensor:
         terms = [

@@ -6,6 +6,7 @@ import torch
 
 from seqbert.data.packing import pack, split
 from seqbert.errors import ConfigError, DataError
+from seqbert.models.config import EncoderConfig
 from seqbert.models.encoder import Encoder, EncoderOutput
 from seqbert.models.model import Model, sinusoids
 
@@ -150,3 +151,18 @@ def test_sinusoidal_positions_have_the_deviation_of_the_drawn_ones_and_turn_by_o
 def test_a_vocabulary_that_pytorch_cannot_name_is_an_error(small, name: str) -> None:
     with pytest.raises(ConfigError, match="cannot name a vocabulary"):
         Encoder(small, {name: 5})
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_some_rows_are_those_of_the_whole_with_the_same_gradients(causal: bool) -> None:
+    model = Model(EncoderConfig(32, 3, 2, 64, dropout=0.0, causal=causal), {"x": 20}, {})
+    model.initialise(0)
+    batch = pack("x", [np.arange(5) + 1, np.arange(9) + 2, np.arange(9) + 3])
+    rows = batch.cu_seqlens[:-1].long()
+    found = []
+    for hidden in (model(batch)[rows], model(batch, rows)):
+        model.zero_grad()
+        hidden.square().sum().backward()
+        gradients = [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+        found.append((hidden.detach(), gradients))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)

@@ -43,7 +43,7 @@ def outputs(task, source, model, budget=10_000):
     with torch.no_grad():
         for chosen in source.batcher.all(budget):
             batch = task.batch(source, chosen)
-            logits = task.logits(model(batch), batch, model.heads["letters"])
+            logits = task.logits(model(batch, task.rows(batch)), batch, model.heads["letters"])
             for number, rows in zip(chosen, task.split_outputs(logits.numpy(), batch), strict=True):
                 found[number] = rows
     return found
@@ -138,7 +138,7 @@ def test_loss_and_gradient_do_not_depend_on_how_a_batch_is_cut(letters, config, 
         model.zero_grad()
         total = 0.0
         for piece in split(task.batch(source, np.arange(len(source.inputs))), micro_tokens):
-            terms = task.forward(model(piece), piece, model.heads["letters"])
+            terms = task.forward(model(piece, task.rows(piece)), piece, model.heads["letters"])
             terms["task"].loss.backward()
             total += float(terms["task"].loss.detach())
         found.append((total, [p.grad.clone() for p in model.parameters() if p.grad is not None]))
@@ -188,7 +188,7 @@ def test_row39_whole_numbers_are_numbers_to_regression(letters):
     source = task.source(rows, letters, Sequencing(16))
     model = model_for(task)
     batch = task.batch(source, np.arange(3))
-    task.forward(model(batch), batch, model.heads["letters"])["task"].loss.backward()
+    task.forward(model(batch, task.rows(batch)), batch, model.heads["letters"])["task"].loss.backward()
     assert batch.targets["task"].labels.dtype == torch.float32
     assert float(batch.targets["task"].labels.mean()) == pytest.approx(0.0, abs=1e-6)
 
