@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from domains.compressed import DAMAGE, Stream, open_decompressed
+from seqbert.data.compressed import DAMAGE, Stream, open_decompressed
 from seqbert.domain import Report
 from seqbert.errors import DataError
 

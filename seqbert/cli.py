@@ -7,6 +7,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqbert.errors import SeqbertError, nearest
@@ -107,6 +108,11 @@ def _json_flag(parser: argparse.ArgumentParser) -> None:
 def _print_json(content: Any) -> int:
     print(json.dumps(content, indent=2, ensure_ascii=False))
     return 0
+
+
+def _print_run(folder: Path) -> int:
+    """What a run reached, as it wrote it down."""
+    return _print_json({"folder": str(folder), **json.loads((folder / "result.json").read_text(encoding="utf-8"))})
 
 
 def _print_table(columns: dict[str, str], rows: list[list[str]]) -> None:
@@ -234,8 +240,7 @@ def _pretrain(arguments: list[str]) -> int:
 
     result = pretrain(options.config, overrides, resume=options.resume, overwrite=options.overwrite)
     if options.json:
-        summary = json.loads((result.folder / "result.json").read_text(encoding="utf-8"))
-        return _print_json({"folder": str(result.folder), **summary})
+        return _print_run(result.folder)
     _print_result(result)
     return 0
 
@@ -287,8 +292,7 @@ def _finetune(arguments: list[str]) -> int:
 
     result = finetune(options.config, overrides, resume=options.resume, overwrite=options.overwrite)
     if options.json:
-        summary = json.loads((result.folder / "result.json").read_text(encoding="utf-8"))
-        return _print_json({"folder": str(result.folder), **summary})
+        return _print_run(result.folder)
     _print_scores(result.metrics, result.metric)
     if result.summary:
         print(f"{len(result.seeds)} seeds; the model is that of seed {result.best_seed}:")

@@ -321,6 +321,10 @@ class Domain(ABC):
         """
         return np.array([match.span() for match in _WORD.finditer(text)], np.int64).reshape(-1, 2)
 
+    def words_of(self, example: Example) -> np.ndarray:
+        """The words of a record: those it brings along, else :meth:`words` of its first text, ``[words, 2]``."""
+        return self.words(example.sequences[0]) if example.words is None else example.words
+
     def symbols(self, text: str) -> int:
         """How many symbols a stretch of canonical text, or one token as the vocabulary spells it, stands for."""
         return len(text)

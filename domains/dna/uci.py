@@ -14,8 +14,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from domains.compressed import DAMAGE, open_decompressed
 from domains.fasta import Names
+from seqbert.data.compressed import DAMAGE, open_decompressed
 from seqbert.domain import Example, Report
 from seqbert.errors import DataError
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from domains.compressed import without_compression
+from seqbert.data.compressed import without_compression
 
 UNKNOWN = "und"
 """The code for a language that is not known (ISO 639-2, BCP 47)."""

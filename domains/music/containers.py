@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from domains.compressed import DAMAGE, open_decompressed
+from seqbert.data.compressed import DAMAGE, open_decompressed
 from seqbert.domain import Report
 from seqbert.errors import DataError
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from domains.compressed import without_compression
 from domains.music import abc_notation, containers, midi, scores
 from domains.music.alphabet import KEYS, PITCHES, transposed_key, words
 from domains.music.corpus import corpus_tables, tune_files
 from domains.music.piece import Draft, parse
 from domains.music.tables import notes, sample_tables
+from seqbert.data.compressed import without_compression
 from seqbert.domain import SPECIAL_TOKENS, Augmentation, Document, Domain, Encoded, Report, Sample
 from seqbert.errors import ConfigError, DataError, SeqbertError
 

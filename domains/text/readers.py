@@ -10,10 +10,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from domains.compressed import DAMAGE, Stream, open_decompressed, without_compression
 from domains.text.canonical import replace_surrogates
 from domains.text.markup import Block, html_blocks, markdown_blocks
 from domains.text.sentences import split_paragraphs
+from seqbert.data.compressed import DAMAGE, Stream, open_decompressed, without_compression
 from seqbert.domain import Report
 from seqbert.errors import DataError, nearest
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from seqbert.data.compressed import without_compression
 from seqbert.data.squad import place_answers, read_answers
-from seqbert.data.table_files import without_compression
 from seqbert.data.table_options import TableOptions, Task
 from seqbert.data.table_rows import Row, is_missing
 from seqbert.domain import Domain, Example, Report

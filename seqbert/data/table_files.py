@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import gzip
 import json
-import lzma
 import re
-import zlib
 from collections.abc import Iterator
-from io import BufferedReader
 from pathlib import Path
 
+from seqbert.data.compressed import DAMAGE, open_decompressed, without_compression
 from seqbert.data.table_options import Format, Task
-from seqbert.domain import COMPRESSIONS, Domain
+from seqbert.domain import Domain
 from seqbert.errors import DataError
-
-Stream = BufferedReader | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
-"""A file open for reading bytes."""
 
 HEAD = 1 << 16
 """Bytes at a file's beginning from which its format is told."""
 
-_DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 _FEW_NULS, _MOST_NULS = 8, 0.01  # a damaged table has some, UTF-16 and binary files have many
 _ENDINGS: dict[str, Format] = {
     ".csv": "csv",
@@ -50,13 +42,6 @@ def ending(path: Path) -> str:
     ('.csv', '')
     """
     return without_compression(path).suffix.lower()
-
-
-def without_compression(path: Path) -> Path:
-    """The path without the endings that name a compression."""
-    while path.suffix.lower() in COMPRESSIONS:
-        path = path.with_suffix("")
-    return path
 
 
 def is_table(path: Path) -> bool:
@@ -101,7 +86,7 @@ def read_head(path: Path) -> bytes:
     try:
         with open_decompressed(path) as stream:
             head = stream.read(HEAD)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise _unreadable(path, error) from error
     if not head:
         raise DataError(f"{path} is empty.")
@@ -117,7 +102,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         with open_decompressed(path) as stream:
             return stream.read()
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise _unreadable(path, error) from error
 
 
@@ -153,29 +138,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                 for part in line.split("\r"):
                     number += 1
                     yield number, part
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise _unreadable(path, error, number) from error
-
-
-def open_decompressed(path: Path) -> Stream:
-    """Opens a file for reading; gzip, bzip2, xz and zstd are told from its first bytes.
-
-    Raises:
-        OSError: It cannot be opened.
-    """
-    with path.open("rb") as file:
-        magic = file.read(6)
-    if magic.startswith(b"\x1f\x8b"):
-        return gzip.open(path, "rb")
-    if magic.startswith(b"BZh"):
-        return bz2.open(path, "rb")
-    if magic.startswith(b"\xfd7zXZ\0"):
-        return lzma.open(path, "rb")
-    if magic.startswith(b"\x28\xb5\x2f\xfd"):
-        import pyarrow
-
-        return BufferedReader(pyarrow.input_stream(str(path), compression="zstd"))
-    return path.open("rb")
 
 
 def check_is_text(path: Path, head: bytes) -> None:

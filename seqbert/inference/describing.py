@@ -38,7 +38,7 @@ def describe(what: str | EncoderConfig, vocab_size: int | None = None, length: i
         return {what: count(PRESETS[what], vocab_size or PUBLISHED_VOCABULARY, length=length)}
     if RunFolder(Path(what)).exists():
         return {name: _of_run(what, name, vocab_size, length) for name in domains_of(what) or ["imported"]}
-    if (finetuning := _finetuning(what)) is not None:
+    if (finetuning := _finetuning(what, vocab_size, length)) is not None:
         return finetuning
     try:
         config = load_config(what, ["--output", "unused"])
@@ -50,7 +50,7 @@ def describe(what: str | EncoderConfig, vocab_size: int | None = None, length: i
     return dict(_of_config(preparation, name, vocab_size, length) for name in config.domains)
 
 
-def _finetuning(what: str) -> dict[str, Description] | None:
+def _finetuning(what: str, vocab_size: int | None, length: int) -> dict[str, Description] | None:
     """The encoder of a fine-tuning config; None where ``what`` is none."""
     try:
         config = load_finetune_config(what, ["--output", "unused"])
@@ -60,10 +60,12 @@ def _finetuning(what: str) -> dict[str, Description] | None:
     initial = None if config.init is None else find_initial(config.init, [name])
     encoder = encoder_config(config.model, initial)
     if initial is not None and name in initial.checkpoints and config.domain.vocabulary == "keep":
-        size, assumed = initial.checkpoints[name].vocab_size, ""
+        size, assumed = vocab_size or initial.checkpoints[name].vocab_size, ""
     else:
-        size, assumed = _vocabulary(registry.load(name)(config.domain.options), config.domain.vocab_size)
-    return {f"{name}{assumed}, without the head, which depends on the labels": count(encoder, size, ())}
+        plugin = registry.load(name)(config.domain.options)
+        size, assumed = _vocabulary(plugin, vocab_size or config.domain.vocab_size)
+    title = f"{name}{assumed}, without the head, which depends on the labels"
+    return {title: count(encoder, size, (), length=length)}
 
 
 def _of_run(run: str, domain: str | None, vocab_size: int | None, length: int) -> Description:

@@ -111,8 +111,7 @@ def predict(
     examples, report = _read(trained, data, _options(trained, TableOptions, options), labelled=False)
     predictions: list[Prediction] = []
     for low in range(0, len(examples), BATCH):
-        made, _ = trained.predict(trained.source(examples[low : low + BATCH]))
-        predictions += made
+        predictions += trained.predict(trained.source(examples[low : low + BATCH]))
     if target is not None and write is not None:
         draft = target.with_name(f".{target.name}.writing")
         try:
@@ -189,7 +188,7 @@ def _write_tsv(path: Path, trained: Finetuned, examples: list[Example], predicti
     with path.open("w", encoding="utf-8", newline="\n") as file:
         if trained.task.config.name == "tagging":
             for example, prediction in zip(examples, predictions, strict=True):
-                words = trained.domain.words(example.sequences[0]) if example.words is None else example.words
+                words = trained.domain.words_of(example)
                 for (start, end), tag in zip(words.tolist(), prediction.value, strict=True):
                     file.write(f"{example.sequences[0][start:end]}\t{tag}\n")
                 file.write("\n")

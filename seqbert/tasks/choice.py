@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
@@ -18,7 +18,7 @@ from seqbert.data.records import Inputs, Records
 from seqbert.domain import Domain, Example
 from seqbert.errors import DataError
 from seqbert.tasks import metrics
-from seqbert.tasks.task import Prediction, Source, Task, check_metric, check_state, first_tokens
+from seqbert.tasks.task import PooledTask, Prediction, Source, check_metric, check_state
 
 METRICS = ("accuracy",)
 
@@ -36,7 +36,7 @@ class ChoiceConfig:
         check_metric(self.metric, METRICS)
 
 
-class Choice(Task[ChoiceConfig]):
+class Choice(PooledTask[ChoiceConfig]):
     """A score for each pair of context and choice, and cross-entropy over the choices of a record.
 
     Records may have different numbers of choices. A choice in several windows has their mean score.
@@ -90,15 +90,6 @@ class Choice(Task[ChoiceConfig]):
         labels = torch.from_numpy(source.labels[record[firsts]])
         return Target(torch.from_numpy(firsts), labels, of_sequences=True)
 
-    def rows(self, batch: PackedBatch) -> Tensor:
-        """The first token of each sequence."""
-        return first_tokens(batch)
-
-    def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
-        """``[sequences, 1]``."""
-        logits: Tensor = heads[self.head](hidden)
-        return logits
-
     def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:
         """Cross-entropy over the choices of each record."""
         assert batch.choice is not None
@@ -110,10 +101,6 @@ class Choice(Task[ChoiceConfig]):
         _, counts = torch.unique_consecutive(pairs[:, 0], return_counts=True)
         padded = pad_sequence(list(torch.split(means, counts.tolist())), batch_first=True, padding_value=-torch.inf)
         return F.cross_entropy(padded, batch.targets[self.term].labels, reduction="sum")
-
-    def split_outputs(self, logits: np.ndarray, batch: PackedBatch) -> list[np.ndarray]:
-        """A score a sequence."""
-        return list(logits)
 
     def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
         """The best choice of each record and the probability of each."""

@@ -9,23 +9,21 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from seqbert.data.packing import PackedBatch, Target
+from seqbert.data.packing import PackedBatch
 from seqbert.data.records import Inputs, Records
 from seqbert.domain import Domain, Example
 from seqbert.errors import ConfigError
 from seqbert.tasks import metrics
 from seqbert.tasks.task import (
+    PooledTask,
     Prediction,
     Source,
-    Task,
     check_metric,
     check_state,
-    first_tokens,
     mean_by_record,
-    of_sequences,
     order_labels,
 )
 
@@ -60,7 +58,7 @@ class ClassificationConfig:
         check_metric(self.metric, MULTILABEL_METRICS if self.multilabel else SINGLE_METRICS)
 
 
-class Classification(Task[ClassificationConfig]):
+class Classification(PooledTask[ClassificationConfig]):
     """A linear layer over the pooled first token, and cross-entropy; sigmoids where classes are independent."""
 
     head = "classification"
@@ -136,19 +134,6 @@ class Classification(Task[ClassificationConfig]):
         """Accuracy, or micro F1 in multi-label, unless the config names another one."""
         return self.config.metric or ("micro_f1" if self.config.multilabel else "accuracy")
 
-    def target(self, source: Source, chosen: np.ndarray) -> Target:
-        """The class of each sequence's record."""
-        return of_sequences(source.labels[source.inputs.record[chosen]])
-
-    def rows(self, batch: PackedBatch) -> Tensor:
-        """The first token of each sequence."""
-        return first_tokens(batch)
-
-    def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
-        """``[sequences, classes]``."""
-        logits: Tensor = heads[self.head](hidden)
-        return logits
-
     def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:
         """Cross-entropy; for independent classes the mean over them of binary cross-entropy."""
         target = batch.targets[self.term]
@@ -160,10 +145,6 @@ class Classification(Task[ClassificationConfig]):
         return F.cross_entropy(
             rows, target.labels, weight=weights, label_smoothing=self.config.label_smoothing, reduction="sum"
         )
-
-    def split_outputs(self, logits: np.ndarray, batch: PackedBatch) -> list[np.ndarray]:
-        """A row a sequence."""
-        return list(logits)
 
     def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
         """The most probable class, or all that are more probable than not; windows of a record are averaged."""

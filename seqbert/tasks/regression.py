@@ -11,20 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqbert.data.packing import PackedBatch, Target
+from seqbert.data.packing import PackedBatch
 from seqbert.data.records import Inputs, Records
 from seqbert.domain import Domain, Example
 from seqbert.errors import DataError
 from seqbert.tasks import metrics
 from seqbert.tasks.task import (
+    PooledTask,
     Prediction,
     Source,
-    Task,
     check_metric,
     check_state,
-    first_tokens,
     mean_by_record,
-    of_sequences,
 )
 
 METRICS = ("pearson", "spearman", "mse", "mae", "r2")
@@ -46,7 +44,7 @@ class RegressionConfig:
         check_metric(self.metric, METRICS)
 
 
-class Regression(Task[RegressionConfig]):
+class Regression(PooledTask[RegressionConfig]):
     """A linear layer over the pooled first token, and the squared error.
 
     The numbers are standardised by the mean and deviation of the training records, so that one learning rate suits
@@ -118,27 +116,10 @@ class Regression(Task[RegressionConfig]):
         """One."""
         return 1
 
-    def target(self, source: Source, chosen: np.ndarray) -> Target:
-        """The standardised number of each sequence's record."""
-        return of_sequences(source.labels[source.inputs.record[chosen]])
-
-    def rows(self, batch: PackedBatch) -> Tensor:
-        """The first token of each sequence."""
-        return first_tokens(batch)
-
-    def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
-        """Standardised numbers, ``[sequences, 1]``."""
-        logits: Tensor = heads[self.head](hidden)
-        return logits
-
     def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:
         """The squared error, in units of the training records' variance."""
         target = batch.targets[self.term]
         return (logits[target.index, 0] - target.labels).square().sum()
-
-    def split_outputs(self, logits: np.ndarray, batch: PackedBatch) -> list[np.ndarray]:
-        """A number a sequence."""
-        return list(logits)
 
     def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
         """Numbers in the original unit; windows of a record are averaged."""

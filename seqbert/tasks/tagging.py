@@ -107,7 +107,7 @@ class Tagging(Task[TaggingConfig]):
         numbers = {label: number for number, label in enumerate(self.labels)}
         places, labels, edges = [], [], [0]
         for example, texts in zip(records.examples, records.texts, strict=True):
-            words = domain.words(example.sequences[0]) if example.words is None else example.words
+            words = domain.words_of(example)
             assert records.offsets is not None
             places.append(tokens_of_words(words, records.offsets[records.tokens(texts[0])]))
             known = example.label if example.label is not None else []

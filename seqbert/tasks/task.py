@@ -284,6 +284,31 @@ class Task(ABC, Generic[Config]):
         return value if value is None or self.metric in LOWER_IS_BETTER else -value
 
 
+class PooledTask(Task[Config]):
+    """A task whose head reads the first token of each sequence and gives a row of outputs a sequence."""
+
+    def target(self, source: Source, chosen: np.ndarray) -> Target:
+        """The label of each sequence's record."""
+        return Target(
+            torch.arange(len(chosen)),
+            torch.from_numpy(source.labels[source.inputs.record[chosen]]),
+            of_sequences=True,
+        )
+
+    def rows(self, batch: PackedBatch) -> Tensor:
+        """The first token of each sequence, ``[sequences]``."""
+        return batch.cu_seqlens[:-1].long()
+
+    def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
+        """``[sequences, outputs]``."""
+        logits: Tensor = heads[self.head](hidden)
+        return logits
+
+    def split_outputs(self, logits: np.ndarray, batch: PackedBatch) -> list[np.ndarray]:
+        """A row a sequence."""
+        return list(logits)
+
+
 def check_metric(metric: str | None, known: Sequence[str]) -> None:
     """Makes sure that a task's metric exists.
 
@@ -292,16 +317,6 @@ def check_metric(metric: str | None, known: Sequence[str]) -> None:
     """
     if metric is not None and metric not in known:
         raise ConfigError(f'metric is "{metric}"; it is one of {", ".join(known)}.{nearest(metric, known)}')
-
-
-def first_tokens(batch: PackedBatch) -> Tensor:
-    """The numbers of each sequence's first token, ``[sequences]``."""
-    return batch.cu_seqlens[:-1].long()
-
-
-def of_sequences(labels: np.ndarray) -> Target:
-    """A target for each sequence."""
-    return Target(torch.arange(len(labels)), torch.from_numpy(labels), of_sequences=True)
 
 
 def mean_by_record(inputs: Inputs, outputs: Sequence[np.ndarray], records: int) -> np.ndarray:

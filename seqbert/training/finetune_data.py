@@ -169,8 +169,7 @@ def _suits(example: Example, task: str, domain: Domain) -> bool:
         case "regression":
             return isinstance(label, int | float)
         case "tagging":
-            words = domain.words(example.sequences[0]) if example.words is None else example.words
-            return isinstance(label, list) and len(label) == len(words)
+            return isinstance(label, list) and len(label) == len(domain.words_of(example))
         case "span":
             return isinstance(label, list) and texts == 2 and all(len(one) == 2 for one in label)
         case _:

@@ -75,17 +75,17 @@ class Finetuned:
         how = Sequencing(training.max_length, data.long, data.stride)
         return self.task.source(examples, self.domain, how)
 
-    def predict(self, source: Source) -> tuple[list[Prediction], float | None]:
-        """What the model says of each record, and the mean loss where labels are known."""
-        outputs, loss = task_outputs(self.model, self.task, source, self.device)
-        return self.task.predict(source, outputs), loss
+    def predict(self, source: Source) -> list[Prediction]:
+        """What the model says of each record."""
+        outputs, _ = task_outputs(self.model, self.task, source, self.device)
+        return self.task.predict(source, outputs)
 
     def evaluate(
         self, examples: Sequence[Example], resamples: int = RESAMPLES
     ) -> tuple[Scores, list[Prediction], Source]:
         """Metrics of labelled records, whose labels the model knows, with intervals; and what they rest on."""
         source = self.source(examples)
-        predictions, _ = self.predict(source)
+        predictions = self.predict(source)
         return self.task.scores(source, predictions, resamples), predictions, source
 
 
