@@ -5,25 +5,33 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqbert.errors import SeqbertError, nearest
+from seqbert.errors import SeqbertError, Stopped, nearest
 
 if TYPE_CHECKING:
     from seqbert.analysis.parameters import Description
     from seqbert.training.pretrain import PretrainResult
 
-USER_ERROR, OUR_ERROR, INTERRUPTED = 2, 1, 130
+USER_ERROR, OUR_ERROR, SIGNAL = 2, 1, 128
+"""Exit codes; that of a signal is added to the last one: 130 after Ctrl-C, 143 after SIGTERM."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code: 0, 2 for what the user can mend, 1 for a fault of ours."""
+    """Runs one command and returns its exit code: 0, 2 for what the user can mend, 1 for a fault of ours.
+
+    Ctrl-C gives 130, and SIGTERM 143.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
+    if int(os.environ.get("RANK", "0")) > 0:  # of a job's processes the first alone prints results
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         return _dispatch(arguments)
     except SeqbertError as error:
@@ -31,14 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"seqbert: {error}", file=sys.stderr)
         return USER_ERROR
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         if debug:
             raise
-        print(
-            "\nseqbert: interrupted. A run that has written a checkpoint goes on from it with --resume auto.",
-            file=sys.stderr,
-        )
-        return INTERRUPTED
+        message = str(stop) or "stopped. A run that has written a checkpoint goes on from it with --resume auto."
+        print(f"\nseqbert: {message}", file=sys.stderr)
+        return SIGNAL + (stop.signal if isinstance(stop, Stopped) else signal.SIGINT)
     except BrokenPipeError:
         return OUR_ERROR
     except OSError as error:  # a full disk, a folder without permission
@@ -172,6 +178,11 @@ def _config_arguments(
         either = parser.add_mutually_exclusive_group()
         either.add_argument("--resume", metavar="auto|PATH", help="go on from the newest checkpoint, or from PATH")
         either.add_argument("--overwrite", action="store_true", help="replace the run that the output folder holds")
+        parser.add_argument(
+            "--allow-changes",
+            action="store_true",
+            help="resume even though the batch, the data, the vocabulary or the objective is another",
+        )
     _json_flag(parser)
     if not arguments or any(argument in ("-h", "--help") for argument in arguments):
         from seqbert.config import render_help
@@ -238,7 +249,13 @@ def _pretrain(arguments: list[str]) -> int:
     options, overrides = _config_arguments("pretrain", description, arguments, _pretrain_schema, "resume")
     from seqbert.training.pretrain import pretrain
 
-    result = pretrain(options.config, overrides, resume=options.resume, overwrite=options.overwrite)
+    result = pretrain(
+        options.config,
+        overrides,
+        resume=options.resume,
+        overwrite=options.overwrite,
+        allow_changes=options.allow_changes,
+    )
     if options.json:
         return _print_run(result.folder)
     _print_result(result)
@@ -290,7 +307,13 @@ def _finetune(arguments: list[str]) -> int:
     options, overrides = _config_arguments("finetune", description, arguments, _finetune_schema, "resume")
     from seqbert.training.finetune import finetune
 
-    result = finetune(options.config, overrides, resume=options.resume, overwrite=options.overwrite)
+    result = finetune(
+        options.config,
+        overrides,
+        resume=options.resume,
+        overwrite=options.overwrite,
+        allow_changes=options.allow_changes,
+    )
     if options.json:
         return _print_run(result.folder)
     _print_scores(result.metrics, result.metric)

@@ -8,6 +8,7 @@ announces under the entry-point group ``seqbert.domains``; nothing in ``seqbert`
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -183,6 +184,20 @@ class Report:
             "changed": dict(self.tallies),
             "examples": dict(self.examples),
         }
+
+    def to_json(self) -> str:
+        """All that is counted, as :meth:`from_json` takes it."""
+        return json.dumps({name: value for name, value in vars(self).items() if not name.startswith("_")})
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """The report that another process wrote by :meth:`to_json`."""
+        report = cls()
+        vars(report).update(json.loads(text))
+        for name in ("repairs", "skips", "tallies"):
+            setattr(report, name, Counter(getattr(report, name)))
+        report.skipped_files = [(file, reason) for file, reason in report.skipped_files]
+        return report
 
     def _keep_example(self, reason: str, source: str) -> None:
         kept = self.examples.setdefault(reason, [])

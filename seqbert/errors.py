@@ -34,6 +34,20 @@ class TrainingError(SeqbertError):
     """A run that cannot go on: a loss that is not finite, or an objective that the data cannot feed."""
 
 
+class Stopped(KeyboardInterrupt):
+    """The work was asked to end, by Ctrl-C or SIGTERM; no error, so that nothing but the command line catches it.
+
+    Attributes:
+        signal: Number of the signal that asked.
+        at_once: Whether nothing more is to be saved.
+    """
+
+    def __init__(self, signal: int, message: str = "", at_once: bool = False) -> None:
+        super().__init__(message)
+        self.signal = signal
+        self.at_once = at_once
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint that names the closest known word, or nothing.
 

@@ -83,6 +83,7 @@ class _Finisher:
         (self.folder / "manifest.json").write_text(
             json.dumps(self._manifest(table, store, counts, kept, cut), indent=2, ensure_ascii=False) + "\n",
             encoding="utf-8",
+            errors="backslashreplace",  # names of files that are not UTF-8, as JSON escapes them
         )
 
     def _read_documents(self) -> _DocumentTable:
@@ -327,7 +328,8 @@ class _SplitColumns:
 
     def _write(self, kind: str, **columns: np.ndarray) -> None:
         for name, values in columns.items():
-            values.astype(self.COLUMNS[kind][name]).tofile(self._files[kind, name])
+            # Not tofile, whose errors do not say that the disk is full.
+            self._files[kind, name].write(values.astype(self.COLUMNS[kind][name]).data)
 
     def _raw(self, kind: str, name: str) -> Path:
         return self._folder / f"{self._part}-{kind}-{name}.raw"

@@ -9,14 +9,54 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Share:
+    """The part of every global batch that one of several processes builds and trains on.
+
+    Attributes:
+        rank: Number of the process.
+        ranks: Number of processes.
+    """
+
+    rank: int = 0
+    ranks: int = 1
+
+    def of(self, order: np.ndarray) -> np.ndarray:
+        """Every ``ranks``-th of what stands in order of length, so that all processes have equally much to do.
+
+        >>> Share(1, 3).of(np.array([10, 11, 12, 13, 14])).tolist()
+        [11, 14]
+        """
+        return order[self.rank :: self.ranks]
+
+
+WHOLE = Share()
+"""The share of a process that is alone."""
+
+
+class _Sent:
+    """Pickles tensors as arrays, so that they go to another process through its pipe and not in shared memory."""
+
+    __slots__ = ()
+
+    def __getstate__(self) -> list[Any]:
+        values = [getattr(self, field.name) for field in dataclasses.fields(cast(Any, self))]
+        return [value.numpy() if isinstance(value, Tensor) else value for value in values]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        for field, value in zip(dataclasses.fields(cast(Any, self)), state, strict=True):
+            setattr(self, field.name, torch.from_numpy(value) if isinstance(value, np.ndarray) else value)
+
+
 @dataclasses.dataclass(slots=True)
-class Target:
+class Target(_Sent):
     """What one objective has to say about a batch.
 
     Attributes:
@@ -40,7 +80,7 @@ class Target:
 
 
 @dataclasses.dataclass(slots=True)
-class PackedBatch:
+class PackedBatch(_Sent):
     """One flat stream of tokens of one vocabulary.
 
     Attributes:
@@ -54,6 +94,8 @@ class PackedBatch:
         targets: What is to be predicted, by the name of the loss term.
         choice: Which of its record's choices each sequence holds, ``[sequences]`` int64; neighbours of one record
             are then never parted. None where records have no choices.
+        counted: Whether its targets count. Where a step has fewer sequences than there are processes, those without one
+            go through the motions with a sequence that does not.
     """
 
     vocabulary: str
@@ -65,6 +107,7 @@ class PackedBatch:
     record: Tensor
     targets: dict[str, Target] = dataclasses.field(default_factory=dict)
     choice: Tensor | None = None
+    counted: bool = True
 
     @classmethod
     def of(
@@ -104,7 +147,16 @@ class PackedBatch:
         targets = {name: target.to(device) for name, target in self.targets.items()}
         choice = None if self.choice is None else self.choice.to(device, non_blocking=True)
         return PackedBatch(
-            self.vocabulary, ids, segment_ids, positions, cu_seqlens, self.lengths, record, targets, choice
+            self.vocabulary,
+            ids,
+            segment_ids,
+            positions,
+            cu_seqlens,
+            self.lengths,
+            record,
+            targets,
+            choice,
+            self.counted,
         )
 
 
@@ -140,6 +192,11 @@ def split(batch: PackedBatch, micro_tokens: int) -> list[PackedBatch]:
     return pieces
 
 
+def idle(batch: PackedBatch) -> PackedBatch:
+    """The first sequence of a batch, or the choices of its first record, as a batch that does not count."""
+    return dataclasses.replace(_piece(batch, 0, _edges(batch)[1]), counted=False)
+
+
 def _edges(batch: PackedBatch) -> list[int]:
     """The sequences before which a batch may be cut, and its end."""
     if batch.choice is None:
@@ -166,4 +223,5 @@ def _piece(batch: PackedBatch, first: int, last: int) -> PackedBatch:
         batch.record[first:last],
         targets,
         None if batch.choice is None else batch.choice[first:last],
+        batch.counted,
     )

@@ -47,13 +47,15 @@ class Plan:
 
     Step ``s`` takes the sequences ``s * n`` to ``s * n + n - 1`` of an endless walk through epochs (``n`` is
     :attr:`sequences_per_step`), so that each window is visited once an epoch, and then draws more at random until
-    the step's token budget is full. Documents of several groups are mixed by smoothed share.
+    the step's token budget is full. Documents of several groups are mixed by smoothed share. A run that goes on with
+    another ``n`` takes the walk up where it stood (:meth:`go_on`).
     """
 
     def __init__(self, split: Split, size: int, seed: int, balance: Balance | None = None) -> None:
         self._seed = seed
         self._members: list[np.ndarray] | None = None
         self.sequences_per_step = 1
+        self._begun = (0, 0)
         if balance is None:
             self._windows = [Windows(split.tokens, size)]
             shares = [1.0]
@@ -76,10 +78,19 @@ class Plan:
         """Windows in an epoch."""
         return sum(windows.total for windows in self._windows)
 
+    def visited(self, step: int) -> int:
+        """Sequences of the walk that the steps before this one took."""
+        begun, before = self._begun
+        return before + (step - begun) * self.sequences_per_step
+
+    def go_on(self, step: int, visited: int) -> None:
+        """Takes the walk up at a step, after so many of its sequences."""
+        self._begun = (step, visited)
+
     def step(self, step: int, extra: int) -> Stretches:
         """The sequences of a step: those of the epoch's order, then ``extra`` ones drawn at random."""
         count = self.sequences_per_step
-        groups, numbers = self._mixture(step * count + np.arange(count))
+        groups, numbers = self._mixture(self.visited(step) + np.arange(count))
         epochs = np.empty_like(numbers)
         for group in np.unique(groups):
             chosen = groups == group
@@ -153,6 +164,14 @@ class Source:
     def vocabulary(self) -> str:
         """Name of the vocabulary."""
         return self.corpus.domain
+
+    def visited(self, step: int) -> int:
+        """Sequences that the steps before this one took from the epochs' order."""
+        return self.plan.visited(step)
+
+    def go_on(self, step: int, visited: int) -> None:
+        """Takes the epochs' order up at a step, after so many sequences."""
+        self.plan.go_on(step, visited)
 
     def set_step_size(self, lengths: np.ndarray) -> None:
         """Sets how many sequences a step takes, given the lengths of a sample of them, ``[sample]``.

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from seqbert.data.packing import PackedBatch
+from seqbert.data.packing import WHOLE, PackedBatch, Share
 from seqbert.data.sampling import EpochOrder
 from seqbert.data.windows import strided
 from seqbert.domain import Domain, Example
@@ -225,6 +225,7 @@ class Batcher:
         seed: Keys the order of the items in each epoch.
         batch_size: Items in a step.
         together: Whether an item has several sequences, which must not be parted.
+        begun: A step, and how many items were visited before it: where the order of the epochs is taken up.
     """
 
     records: Records
@@ -235,29 +236,57 @@ class Batcher:
     seed: int
     batch_size: int
     together: bool
+    begun: tuple[int, int] = (0, 0)
+
+    @property
+    def total(self) -> int:
+        """Items in an epoch."""
+        return len(self.inputs.items) - 1
 
     @property
     def steps_per_epoch(self) -> int:
         """Steps that go through every item once; the last one may be smaller."""
-        return -(-(len(self.inputs.items) - 1) // self.batch_size)
+        return -(-self.total // self.batch_size)
 
-    def step(self, step: int) -> np.ndarray:
-        """The numbers of the sequences of a step, in the order they are packed in."""
-        total = len(self.inputs.items) - 1
-        epoch, place = divmod(step, self.steps_per_epoch)
-        first = epoch * total + place * self.batch_size
-        last = min(first + self.batch_size, (epoch + 1) * total)
-        _, items = EpochOrder(total, self.seed)(np.arange(first, last))
-        return self._ordered(items)
+    def steps(self, epochs: float) -> int:
+        """Steps after which so many epochs are through."""
+        begun, edge, rest = self._edge()
+        return max(1, begun + rest + round((epochs - edge / self.total) * self.steps_per_epoch))
+
+    def visited(self, step: int) -> int:
+        """Items, over all epochs, that the steps before this one took."""
+        return self._range(step)[0]
+
+    def step(self, step: int, share: Share = WHOLE) -> np.ndarray:
+        """The numbers of a share of a step's sequences, in the order they are packed in; none where it has no item."""
+        _, items = EpochOrder(self.total, self.seed)(np.arange(*self._range(step)))
+        return self._sequences(share.of(self._by_length(items)))
+
+    def _range(self, step: int) -> tuple[int, int]:
+        """The first item of a step, and one past its last, in the order of all epochs; a step lies in one epoch."""
+        begun, edge, rest = self._edge()
+        if step < begun + rest:
+            first = self.begun[1] + (step - begun) * self.batch_size
+        else:
+            epoch, place = divmod(step - begun - rest, self.steps_per_epoch)
+            edge += epoch * self.total
+            first, edge = edge + place * self.batch_size, edge + self.total
+        return first, min(first + self.batch_size, edge)
+
+    def _edge(self) -> tuple[int, int, int]:
+        """The step that was begun at, the items up to the end of its epoch, and the steps that this takes."""
+        begun, visited = self.begun
+        edge = -(-visited // self.total) * self.total
+        return begun, edge, -(-(edge - visited) // self.batch_size)
 
     def all(self, most_tokens: int) -> Iterator[np.ndarray]:
         """Every sequence once, the numbers of as many as fit ``most_tokens`` at a time."""
-        items = self._by_length(np.arange(len(self.inputs.items) - 1))
+        items = self._by_length(np.arange(self.total))
         tokens = np.add.reduceat(self.inputs.lengths, self.inputs.items[:-1])[items] if len(items) else items
         low = 0
         while low < len(items):
             high = low + max(1, int(np.searchsorted(np.cumsum(tokens[low:]), most_tokens, side="right")))
-            yield self._ordered(items[low:high])
+            yield self._sequences(items[low:high])
             low = high
 
     def pack(self, chosen: np.ndarray) -> PackedBatch:
@@ -292,9 +321,10 @@ class Batcher:
         longest = np.maximum.reduceat(self.inputs.lengths, self.inputs.items[:-1])[items] if len(items) else items
         return items[np.argsort(longest, kind="stable")]
 
-    def _ordered(self, items: np.ndarray) -> np.ndarray:
+    def _sequences(self, items: np.ndarray) -> np.ndarray:
         starts = self.inputs.items
-        return np.concatenate([np.arange(starts[i], starts[i + 1]) for i in self._by_length(items)])
+        numbers = [np.arange(starts[i], starts[i + 1]) for i in items]
+        return np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
 
 
 def _in_original(

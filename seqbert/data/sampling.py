@@ -33,12 +33,15 @@ def counter_hash(seed: int, *counters: Counter) -> np.ndarray:
     Each word goes through the finalizer of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom
     number generators", figure 16).
     """
-    state = _mix(np.asarray(seed, np.uint64))
-    for counter in counters:
-        words = np.asarray(counter).astype(np.uint64)
-        with np.errstate(over="ignore"):
-            state = _mix(state * np.uint64(0x9E3779B97F4A7C15) + words)
-    return np.asarray(state)
+    state: Counter = _mix_number(seed)
+    with np.errstate(over="ignore"):
+        for counter in counters:
+            if isinstance(state, int) and isinstance(counter, int):  # ten times as fast as arrays of one number
+                state = _mix_number(state * _GAMMA + counter)
+            else:
+                words = np.asarray(counter).astype(np.uint64)
+                state = _mix(np.asarray(state, np.uint64) * np.uint64(_GAMMA) + words)
+    return np.asarray(state, np.uint64)
 
 
 def uniform(seed: int, *counters: Counter) -> np.ndarray:
@@ -55,57 +58,70 @@ def below(limit: Counter, seed: int, *counters: Counter) -> np.ndarray:
     return (uniform(seed, *counters) * limit).astype(np.int64)
 
 
+_GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_WORD = 2**64 - 1
+
+
 def _mix(word: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        word = word + np.uint64(0x9E3779B97F4A7C15)
-        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return np.asarray(word ^ (word >> np.uint64(31)))
+    word = word + np.uint64(_GAMMA)
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(_FIRST)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(_SECOND)
+    return np.asarray(word ^ (word >> np.uint64(31)))
+
+
+def _mix_number(word: int) -> int:
+    word = (word + _GAMMA) & _WORD
+    word = ((word ^ (word >> 30)) * _FIRST) & _WORD
+    word = ((word ^ (word >> 27)) * _SECOND) & _WORD
+    return word ^ (word >> 31)
 
 
 class EpochOrder:
     """The order of ``total`` sequences in every epoch: blocks are permuted, and sequences within each block.
 
-    Only the permutation of the blocks and of the block in use is held in memory.
+    Only the permutation of the blocks, of the block in use and of the one before it are held in memory.
     """
 
     def __init__(self, total: int, seed: int) -> None:
         self.total = total
         self.seed = seed
+        self._block_order = lru_cache(maxsize=2)(self._permute_blocks)
+        self._inside_block = lru_cache(maxsize=2)(self._permute_inside)
+
+    def __reduce__(self) -> tuple[type[EpochOrder], tuple[int, int]]:
+        return EpochOrder, (self.total, self.seed)
 
     def __call__(self, counters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Epoch and sequence number of each counter, both like ``counters`` (int64)."""
         epochs, places = np.divmod(counters, self.total)
         sequences = np.empty_like(places)
         for epoch in np.unique(epochs):
-            blocks, starts = _block_order(self.total, self.seed, int(epoch))
+            blocks, starts = self._block_order(int(epoch))
             chosen = np.flatnonzero(epochs == epoch)
             slots = np.searchsorted(starts, places[chosen], side="right") - 1
             for slot in np.unique(slots):
                 members = chosen[slots == slot]
                 block = int(blocks[slot])
-                inside = _inside_block(self.total, self.seed, int(epoch), block)
-                sequences[members] = block * BLOCK + inside[places[members] - starts[slot]]
+                inside = self._inside_block(int(epoch), block)
+                sequences[members] = inside[places[members] - starts[slot]]
+                sequences[members] += block * BLOCK
         return epochs, sequences
+
+    def _permute_blocks(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The blocks in this epoch's order, and the place at which each of them begins."""
+        count = -(-self.total // BLOCK)
+        blocks = _permutation(count, self.seed, stream("blocks"), epoch)
+        sizes = np.where(blocks == count - 1, self.total - (count - 1) * BLOCK, BLOCK)
+        return blocks, np.concatenate([[0], np.cumsum(sizes)[:-1]])
+
+    def _permute_inside(self, epoch: int, block: int) -> np.ndarray:
+        size = min(BLOCK, self.total - block * BLOCK)
+        order = _permutation(size, self.seed, stream("inside a block"), epoch, block)
+        return order.astype(np.uint16)  # BLOCK numbers fit
 
 
 def _permutation(size: int, *key: int) -> np.ndarray:
     return np.random.Generator(np.random.Philox(key=counter_hash(key[0], *key[1:]))).permutation(size)
-
-
-@lru_cache(maxsize=8)
-def _block_order(total: int, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    """The blocks in this epoch's order, and the place at which each of them begins."""
-    count = -(-total // BLOCK)
-    blocks = _permutation(count, seed, stream("blocks"), epoch)
-    sizes = np.where(blocks == count - 1, total - (count - 1) * BLOCK, BLOCK)
-    return blocks, np.concatenate([[0], np.cumsum(sizes)[:-1]])
-
-
-@lru_cache(maxsize=32)
-def _inside_block(total: int, seed: int, epoch: int, block: int) -> np.ndarray:
-    size = min(BLOCK, total - block * BLOCK)
-    return _permutation(size, seed, stream("inside a block"), epoch, block)
 
 
 class Mixture:
@@ -121,8 +137,17 @@ class Mixture:
         if missing > 0:
             largest_remainders = np.argsort(self.counts - exact, kind="stable")[:missing]
             self.counts[largest_remainders] += 1
-        self.counts[np.argmax(self.counts)] += min(0, missing)
+        while missing < 0:  # many groups were rounded up to one: the largest make room for them
+            largest = np.argmax(self.counts)
+            given = min(-missing, int(self.counts[largest]) - 1)
+            self.counts[largest] -= given
+            missing += given
         self.seed = seed
+        self._members = np.repeat(np.arange(len(self.counts)), self.counts)
+        self._period_order = lru_cache(maxsize=16)(self._permute_period)
+
+    def __reduce__(self) -> tuple[type[Mixture], tuple[Sequence[float], int]]:
+        return Mixture, (self.counts.tolist(), self.seed)  # shares that come out as these counts
 
     def __call__(self, counters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Group, and number within the group, of each counter."""
@@ -130,16 +155,16 @@ class Mixture:
         groups, numbers = np.empty_like(slots), np.empty_like(slots)
         for period in np.unique(periods):
             chosen = periods == period
-            order, rank = _period_order(tuple(self.counts.tolist()), self.seed, int(period))
+            order, rank = self._period_order(int(period))
             groups[chosen] = order[slots[chosen]]
             numbers[chosen] = period * self.counts[groups[chosen]] + rank[slots[chosen]]
         return groups, numbers
 
-
-@lru_cache(maxsize=32)
-def _period_order(counts: tuple[int, ...], seed: int, period: int) -> tuple[np.ndarray, np.ndarray]:
-    order = np.repeat(np.arange(len(counts)), counts)[_permutation(PERIOD, seed, stream("mixture"), period)]
-    rank = np.empty(PERIOD, np.int64)
-    for group, count in enumerate(counts):
-        rank[order == group] = np.arange(count)
-    return order, rank
+    def _permute_period(self, period: int) -> tuple[np.ndarray, np.ndarray]:
+        """The group of each slot of a period, and how many slots before it are the same group's."""
+        order = self._members[_permutation(PERIOD, self.seed, stream("mixture"), period)]
+        rank = np.empty(PERIOD, np.int64)
+        rank[np.argsort(order, kind="stable")] = np.arange(PERIOD) - np.repeat(
+            np.cumsum(self.counts) - self.counts, self.counts
+        )
+        return order, rank

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from seqbert.data.groups import Groups
 from seqbert.data.sampling import BLOCK, below, stream
+
+Found = TypeVar("Found")
+
+BLOCKS_IN_USE = 4
+"""Blocks of each group whose documents are remembered: that in use, and room for those that are drawn at random."""
 
 
 class Windows:
@@ -14,70 +23,109 @@ class Windows:
 
     A document that fits is one window. A longer one of ``T`` tokens is cut into ``ceil(T / size + 1/2)`` windows:
     the first and the last share what the full ones between them leave over, and how they share it is drawn anew in
-    each epoch. So the number of windows is known beforehand, and memory holds one count for each block of 2^16.
+    each epoch. So the number of windows is known beforehand, and memory holds one count for each cell of the groups.
+
+    Windows are numbered group by group, and within a group document by document.
+
+    Attributes:
+        total: Windows of all groups.
+        of_group: Windows of each group, ``[groups]``.
+        first: Number of the first window of each group, ``[groups]``.
     """
 
-    def __init__(self, tokens: np.ndarray, size: int) -> None:
+    def __init__(self, tokens: np.ndarray, size: int, groups: Groups | None = None) -> None:
+        """Counts the windows.
+
+        Args:
+            tokens: Tokens of each document, ``[documents]``; it may be mapped into memory.
+            size: Most tokens of a window.
+            groups: The groups of the documents; None: they are of one.
+        """
         self._tokens = tokens
         self._size = size
-        firsts, befores, total = [], [], 0
-        for low in range(0, len(tokens), BLOCK):
-            ends = total + np.cumsum(self._counts(low, low + BLOCK))
-            starts = np.concatenate([[total], ends[:-1]])
-            block = np.arange(-(-total // BLOCK), -(-int(ends[-1]) // BLOCK)) * BLOCK
-            documents = np.searchsorted(ends, block, side="right")
-            firsts.append(low + documents)
-            befores.append(starts[documents])
-            total = int(ends[-1])
-        self.total = total
-        self._first_document = np.concatenate(firsts) if firsts else np.zeros(0, np.int64)
-        self._windows_before = np.concatenate(befores) if befores else np.zeros(0, np.int64)
-        self._block_ends = lru_cache(maxsize=16)(self._compute_block_ends)
+        self._groups = Groups(len(tokens)) if groups is None else groups
+        windows = self._groups.sums(lambda section: self._counts(tokens[section]))
+        self._before = np.cumsum(windows) - windows
+        self.total = int(windows.sum())
+        self.of_group = self._groups.sums_by_group(windows)
+        self.first = np.cumsum(self.of_group) - self.of_group
+        self._recent = Recent(self._look_into, BLOCKS_IN_USE * BLOCK * len(self._groups))
 
-    def __getstate__(self) -> dict[str, object]:
-        return {"tokens": self._tokens, "size": self._size}
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_tokens": None, "_recent": None}  # another process maps the tokens into memory anew
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def attach(self, tokens: np.ndarray, group: np.ndarray) -> None:
+        """Gives an unpickled object what it was made from: the tokens and the group of each document."""
+        self._tokens = tokens
+        self._groups.attach(group)
+        self._recent = Recent(self._look_into, BLOCKS_IN_USE * BLOCK * len(self._groups))
 
     def locate(self, numbers: np.ndarray, epochs: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
         """Document, first token and one past the last token of windows by number, each ``[windows]`` int64."""
-        documents, inner = np.empty_like(numbers), np.empty_like(numbers)
-        blocks = numbers // BLOCK
-        for block in np.unique(blocks):
-            chosen = blocks == block
-            first, ends = self._block_ends(int(block))
-            place = np.searchsorted(ends, numbers[chosen], side="right")
-            documents[chosen] = first + place
-            starts = ends[place] - self._counts_of(self._tokens[documents[chosen]])
-            inner[chosen] = numbers[chosen] - starts
-        return documents, *self._edges(documents, inner, epochs, seed)
+        cells = np.searchsorted(self._before, numbers, side="right") - 1
+        inner = (numbers - self._before[cells]).astype(np.int32)
+        place, document = np.empty_like(numbers), np.empty_like(numbers)
+        order = np.argsort(cells)
+        begins = np.flatnonzero(np.diff(cells[order], prepend=-1))
+        for low, high in pairwise([*begins.tolist(), len(numbers)]):
+            chosen = order[low:high]
+            starts, members = self._recent(int(cells[chosen[0]]))
+            found = np.searchsorted(starts, inner[chosen], side="right") - 1
+            inner[chosen] -= starts[found]
+            place[chosen] = found
+            document[chosen] = found if members is None else members[found]
+        document += self._groups.low[cells]
+        rank = self._groups.before[cells] + place
+        return document, *self._edges(document, rank, inner, epochs, seed)
 
     def _edges(
-        self, documents: np.ndarray, inner: np.ndarray, epochs: np.ndarray, seed: int
+        self, document: np.ndarray, rank: np.ndarray, inner: np.ndarray, epochs: np.ndarray, seed: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        size, tokens = self._size, self._tokens[documents].astype(np.int64)
-        counts = self._counts_of(tokens)
-        left_over = tokens - (counts - 2) * size  # what the first and the last window share
+        """First and one past the last token of windows; the cuts are drawn for a document's number in its group."""
+        start, stop = np.zeros_like(document), self._tokens[document].astype(np.int64)
+        cut = np.flatnonzero(stop > self._size)
+        size, tokens, inner = self._size, stop[cut], inner[cut].astype(np.int64)
+        left_over = tokens - (self._counts(tokens) - 2) * size  # what the first and the last window share
         least = np.maximum(np.maximum(left_over - size, left_over // 4), 1)
-        first = least + below(left_over - 2 * least + 1, seed, stream("windows"), epochs, documents)
-        whole = counts == 1
-        start = np.where(whole | (inner == 0), 0, first + (inner - 1) * size)
-        stop = np.where(whole, tokens, np.minimum(first + inner * size, tokens))
+        first = least + below(left_over - 2 * least + 1, seed, stream("windows"), epochs[cut], rank[cut])
+        start[cut] = np.where(inner == 0, 0, first + (inner - 1) * size)
+        stop[cut] = np.minimum(first + inner * size, tokens)
         return start, stop
 
-    def _counts(self, low: int, high: int) -> np.ndarray:
-        return self._counts_of(np.asarray(self._tokens[low:high], np.int64))
+    def _counts(self, tokens: np.ndarray) -> np.ndarray:
+        """Windows of documents of so many tokens, int64."""
+        counts = np.ones(len(tokens), np.int64)
+        long = np.flatnonzero(tokens > self._size)
+        counts[long] = -(-(2 * tokens[long].astype(np.int64) + self._size) // (2 * self._size))
+        return counts
 
-    def _counts_of(self, tokens: np.ndarray) -> np.ndarray:
-        return np.where(tokens <= self._size, 1, -(-(2 * tokens + self._size) // (2 * self._size)))
+    def _look_into(self, cell: int) -> tuple[int, tuple[np.ndarray, np.ndarray | None]]:
+        """How many documents a cell has; the first window of each, counted within the cell; and where they stand."""
+        section, members = self._groups.members(cell)
+        tokens = self._tokens[section]
+        counts = self._counts(tokens if members is None else tokens[members])
+        return len(counts), ((np.cumsum(counts) - counts).astype(np.int32), members)
 
-    def _compute_block_ends(self, block: int) -> tuple[int, np.ndarray]:
-        first, before = int(self._first_document[block]), int(self._windows_before[block])
-        last = len(self._tokens)
-        if block + 1 < len(self._first_document):
-            last = int(self._first_document[block + 1]) + 1
-        return first, before + np.cumsum(self._counts(first, last))
+
+class Recent(Generic[Found]):
+    """Remembers what was found last, up to a total size."""
+
+    def __init__(self, find: Callable[[int], tuple[int, Found]], room: int) -> None:
+        """Takes what finds something by its number, with its size, and the size of all that is remembered."""
+        self._find = find
+        self._room = room
+        self._found: OrderedDict[int, tuple[int, Found]] = OrderedDict()
+
+    def __call__(self, number: int) -> Found:
+        if number in self._found:
+            self._found.move_to_end(number)
+            return self._found[number][1]
+        size, found = self._find(number)
+        self._found[number] = size, found
+        self._room -= size
+        while self._room < 0:
+            self._room += self._found.popitem(last=False)[1][0]
+        return found
 
 
 def strided(length: int, size: int, stride: int) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ from seqbert.domain import SPECIAL_TOKENS, Example, Report
 from seqbert.errors import ConfigError, nearest
 from seqbert.inference.trained import Trained
 from seqbert.models.config import EncoderConfig
+from seqbert.training.parallel import World, join
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +69,8 @@ def embed(
 ) -> EmbedResult:
     """Writes the vectors of records, which are read, run and written as a stream: memory does not grow with them.
 
+    Under torchrun each process runs a part of them.
+
     A record of two texts is one sequence, as in training. One that is longer than ``max_length`` goes through the
     encoder in windows that overlap by half, and each token counts where it has most context.
 
@@ -97,28 +100,59 @@ def embed(
         CheckpointError: if there is no model.
         DataError: if a file cannot be read, or has no record that can be used. No output is left then.
     """
-    import pyarrow.parquet as pq
-
     target = Path(output)
     _check_target(target)
     if pooling not in get_args(Pooling):
         raise ConfigError(f'pooling is "{pooling}", and it is one of {", ".join(get_args(Pooling))}.')
-    trained = Trained.on(run, domain, device, precision)
-    chosen = Layers.of(layers, trained.model.config)
-    embedder = _Embedder(trained, chosen, pooling, trained.window(max_length))
-    report, records = Report(), 0
-    characters = max(1, BUFFER_FLOATS // chosen.width) if pooling == "none" else BUFFER_CHARACTERS
-    examples = trained.examples(data, options, report)
-    draft = target.with_name(f".{target.name}.writing")
-    try:
-        with pq.ParquetWriter(draft, embedder.schema, use_dictionary=False) as writer:
-            for buffer in buffers(examples, BUFFER_RECORDS, characters):
-                writer.write_table(embedder.table(buffer), row_group_size=len(buffer))
-                records += len(buffer)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+    with join() as world:
+        trained = Trained.on(run, domain, device, precision, world)
+        chosen = Layers.of(layers, trained.model.config)
+        embedder = _Embedder(trained, chosen, pooling, trained.window(max_length))
+        report = Report()
+        records = _write(embedder, trained.examples(data, options, report), target, world)
     return EmbedResult(records, chosen.width, dict(report.skips))
+
+
+def _write(embedder: _Embedder, examples: Iterable[Example], target: Path, world: World) -> int:
+    """Writes the vectors, a buffer of records a row group, and counts the records.
+
+    Of several processes each writes a file with the buffers whose turn is its own; the first brings them together.
+    """
+    import pyarrow.parquet as pq
+
+    width = embedder.layers.width
+    characters = max(1, BUFFER_FLOATS // width) if embedder.pooling == "none" else BUFFER_CHARACTERS
+    drafts = [target.with_name(f".{target.name}.{rank}.writing") for rank in range(world.size)]
+    own, records = drafts[world.rank], 0
+    try:
+        with pq.ParquetWriter(own, embedder.schema, use_dictionary=False) as writer:
+            for number, buffer in enumerate(buffers(examples, BUFFER_RECORDS, characters)):
+                records += len(buffer)
+                if number % world.size == world.rank:
+                    writer.write_table(embedder.table(buffer), row_group_size=len(buffer))
+        world.wait()
+        if world.leads:
+            _bring_together(drafts)
+            own.replace(target)
+        world.wait()
+    finally:
+        own.unlink(missing_ok=True)
+    return records
+
+
+def _bring_together(drafts: Sequence[Path]) -> None:
+    """Makes the first file hold the row groups of all, in turn."""
+    import pyarrow.parquet as pq
+
+    if len(drafts) == 1:
+        return
+    whole = drafts[0].with_suffix(".whole")
+    parts = [pq.ParquetFile(draft) for draft in drafts]
+    with pq.ParquetWriter(whole, parts[0].schema_arrow, use_dictionary=False) as writer:
+        for number in range(sum(part.num_row_groups for part in parts)):
+            group = parts[number % len(parts)].read_row_group(number // len(parts))
+            writer.write_table(group, row_group_size=len(group))
+    whole.replace(drafts[0])
 
 
 def buffers(examples: Iterable[Example], records: int, characters: int) -> Iterator[list[Example]]:

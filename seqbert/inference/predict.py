@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from seqbert.training.evaluation_folder import prediction_row, scores_tree, writ
 from seqbert.training.finetune_config import LabelledOptions
 from seqbert.training.finetune_data import read_tables, with_known_labels
 from seqbert.training.finetuned import Finetuned
+from seqbert.training.parallel import join
 
 BATCH = 4096
 """Records that are read, predicted and written at a time."""
@@ -46,7 +48,7 @@ def evaluate(
     device: str = "auto",
     precision: str = "auto",
 ) -> dict[str, Any]:
-    """Metrics of a fine-tuned run on labelled records.
+    """Metrics of a fine-tuned run on labelled records; under torchrun each process runs a part of them.
 
     Args:
         run: A run's folder, or a model that is loaded already.
@@ -62,7 +64,13 @@ def evaluate(
     Raises:
         DataError: The files cannot be read, or a label is none that the model knows.
     """
-    trained = _trained(run, device, precision)
+    with _trained(run, device, precision) as trained:
+        return _evaluate(trained, data, options, output)
+
+
+def _evaluate(
+    trained: Finetuned, data: str | Sequence[str], options: Sequence[str], output: str | Path | None
+) -> dict[str, Any]:
     settings = _options(trained, LabelledOptions, options)
     examples, report = _read(trained, data, settings, labelled=True)
     notes: list[str] = []
@@ -71,7 +79,7 @@ def evaluate(
         raise DataError(f"No record in {data} has a label that the model knows.")
     scores, predictions, source = trained.evaluate(examples)
     found: dict[str, Any] = {"records": len(examples), "metrics": scores_tree(scores)}
-    if output is not None:
+    if output is not None and trained.world.leads:
         found = write_evaluation(Path(output), trained.task, source, scores, predictions)
     read = report.to_dict() | ({"unseen_labels": left_out} if left_out else {})
     return {"metric": trained.task.metric, **found, "read": read}
@@ -86,7 +94,7 @@ def predict(
     device: str = "auto",
     precision: str = "auto",
 ) -> PredictResult:
-    """What a fine-tuned run says of records, which need no labels.
+    """What a fine-tuned run says of records, which need no labels; under torchrun each process runs a part of them.
 
     Args:
         run: A run's folder, or a model that is loaded already.
@@ -107,12 +115,12 @@ def predict(
     write = None if target is None else _writer(target)
     if target is not None and not target.absolute().parent.is_dir():
         raise ConfigError(f'There is no folder "{target.absolute().parent}" to write "{target.name}" to.')
-    trained = _trained(run, device, precision)
-    examples, report = _read(trained, data, _options(trained, TableOptions, options), labelled=False)
-    predictions: list[Prediction] = []
-    for low in range(0, len(examples), BATCH):
-        predictions += trained.predict(trained.source(examples[low : low + BATCH]))
-    if target is not None and write is not None:
+    with _trained(run, device, precision) as trained:
+        examples, report = _read(trained, data, _options(trained, TableOptions, options), labelled=False)
+        predictions: list[Prediction] = []
+        for low in range(0, len(examples), BATCH):
+            predictions += trained.predict(trained.source(examples[low : low + BATCH]))
+    if target is not None and write is not None and trained.world.leads:
         draft = target.with_name(f".{target.name}.writing")
         try:
             write(draft, trained, examples, predictions)
@@ -122,10 +130,14 @@ def predict(
     return PredictResult(predictions, dict(report.skips))
 
 
-def _trained(run: str | Path | Finetuned, device: str, precision: str) -> Finetuned:
+@contextmanager
+def _trained(run: str | Path | Finetuned, device: str, precision: str) -> Iterator[Finetuned]:
     if isinstance(run, Finetuned):
-        return run
-    return Finetuned.of_run(run, Device.of(config_tree.load(RunConfig, {"device": device, "precision": precision})))
+        yield run
+        return
+    place = config_tree.load(RunConfig, {"device": device, "precision": precision})
+    with join() as world:
+        yield Finetuned.of_run(run, Device.of(place, world), world)
 
 
 Options = TypeVar("Options", bound=TableOptions)

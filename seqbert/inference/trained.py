@@ -21,6 +21,7 @@ from seqbert.models.hub_tokenizer import read_json
 from seqbert.models.model import Model
 from seqbert.training.device import Device, RunConfig
 from seqbert.training.finetune_config import FinetuneConfig
+from seqbert.training.parallel import ALONE, World
 from seqbert.training.run_folder import RunFolder, TrainedModel
 from seqbert.training.trained_model import load_model
 
@@ -65,7 +66,9 @@ class Trained:
         return cls(loaded.model, loaded.domain, device, length, tables, task, str(run))
 
     @classmethod
-    def on(cls, run: str | Path | Trained, domain: str | None, device: str, precision: str) -> Trained:
+    def on(
+        cls, run: str | Path | Trained, domain: str | None, device: str, precision: str, world: World = ALONE
+    ) -> Trained:
         """The model of a run on the device of that name, in that precision; a loaded one as it is.
 
         Raises:
@@ -75,7 +78,7 @@ class Trained:
         if isinstance(run, Trained):
             return run
         place = config_tree.load(RunConfig, {"device": device, "precision": precision})
-        return cls.of_run(run, domain, Device.of(place))
+        return cls.of_run(run, domain, Device.of(place, world))
 
     @property
     def heads(self) -> nn.ModuleDict:

@@ -24,12 +24,21 @@ class Term(NamedTuple):
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Term:
-    """The term for ``logits [targets, classes]`` and ``labels [targets]``, summed in float32.
+    """The term for ``logits [targets, classes]`` and ``labels [targets]``, summed in full precision.
 
     Without targets the loss is 0 and still reaches every parameter, so that no rank waits for a gradient.
     """
     if not len(labels):
-        return Term(logits.float().sum(), 0, None)
-    loss = F.cross_entropy(logits.float(), labels, reduction="sum")
+        return Term(in_full_precision(logits).sum(), 0, None)
+    loss = F.cross_entropy(in_full_precision(logits), labels, reduction="sum")
     correct = None if torch.is_grad_enabled() else (logits.argmax(-1) == labels).sum()
     return Term(loss, len(labels), correct)
+
+
+def in_full_precision(logits: Tensor) -> Tensor:
+    """Logits in float32 where they are of half precision; float64 stays.
+
+    >>> [in_full_precision(torch.zeros(1, dtype=dtype)).dtype for dtype in (torch.bfloat16, torch.float64)]
+    [torch.float32, torch.float64]
+    """
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,10 +18,10 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     from safetensors.torch import save_file
 
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    path.touch()
+    mode = path.stat().st_mode  # the library puts a file in its place that only the owner can read
     try:
         save_file(on_cpu, path, metadata={"format": "pt"})
     except SafetensorError as error:
         raise OSError(None, str(error), str(path)) from error
-    mask = os.umask(0)
-    os.umask(mask)
-    path.chmod(0o666 & ~mask)  # the library makes files that only their owner can read
+    path.chmod(mode)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from seqbert.data.corpus import Corpus
-from seqbert.data.packing import PackedBatch, Target
+from seqbert.data.packing import WHOLE, PackedBatch, Share, Target
 from seqbert.data.plan import Source, Stretches
 from seqbert.errors import ConfigError
 from seqbert.models.losses import Term, cross_entropy
@@ -20,7 +20,7 @@ from seqbert.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from seqbert.objectives.next_sentence import NextSentence
 from seqbert.objectives.pairs import SPECIALS_IN_PAIR, PairDrawer
 from seqbert.objectives.sentence_order import SentenceOrder
-from seqbert.objectives.sequences import NO_PAIR, Sequences, single_sequences
+from seqbert.objectives.sequences import NO_PAIR, Drawn, Sequences, build_sequences, draw_single
 
 PAIR_OBJECTIVES: dict[str, type[NextSentence] | type[SentenceOrder]] = {
     "next_sentence": NextSentence,
@@ -95,16 +95,22 @@ class Objective:
         """
         if self.pair is not None:
             self.pair.check(source)
-        sample = self._sequences(source, source.plan.sequential(CALIBRATION))
-        source.set_step_size(sample.lengths)
+        source.set_step_size(self._draw(source, source.plan.sequential(CALIBRATION)).lengths)
 
-    def examples(self, source: Source, step: int) -> PackedBatch:
-        """The global batch of a step: as many sequences as fill the token budget, in order of length."""
-        stretches = source.plan.step(step, source.extra)
-        sequences = self._sequences(source, stretches)
-        fitting = int(np.searchsorted(np.cumsum(sequences.lengths), source.tokens_per_step, side="right"))
-        fitting = max(1, fitting)
-        return self._batch(source, _select(sequences, np.argsort(sequences.lengths[:fitting], kind="stable")))
+    def examples(self, source: Source, step: int, share: Share = WHOLE) -> PackedBatch:
+        """A process' share of a step's global batch: as many sequences as fill the token budget, in order of length.
+
+        The places of all sequences are drawn, and the tokens of the share are read. What a sequence holds and hides
+        does not depend on who builds it.
+        """
+        drawn = self._draw(source, source.plan.step(step, source.extra))
+        lengths = drawn.lengths
+        fitting = max(1, int(np.searchsorted(np.cumsum(lengths), source.tokens_per_step, side="right")))
+        order = np.argsort(lengths[:fitting], kind="stable")
+        own = share.of(order)
+        batch = self._batch(source, build_sequences(source, drawn, own if len(own) else order[:1]))
+        batch.counted = len(own) > 0
+        return batch
 
     def validation(self, source: Source, most_tokens: int) -> Iterator[PackedBatch]:
         """Batches over at most about ``most_tokens`` of the source, spread evenly; the same ones every time.
@@ -115,9 +121,9 @@ class Objective:
         stretches = source.plan.sequential(windows)
         batch = max(1, source.tokens_per_step // source.max_length)
         for low in range(0, len(stretches), batch):
-            sequences = self._sequences(source, stretches[low : low + batch])
-            order = np.argsort(sequences.lengths, kind="stable")
-            yield self._batch(source, _select(sequences, order), hide_all=True)
+            drawn = self._draw(source, stretches[low : low + batch])
+            order = np.argsort(drawn.lengths, kind="stable")
+            yield self._batch(source, build_sequences(source, drawn, order), hide_all=True)
 
     def rows(self, batch: PackedBatch) -> None:
         """All tokens: targets stand anywhere."""
@@ -139,9 +145,9 @@ class Objective:
             terms[self.config.pair] = cross_entropy(heads["pair"](first_tokens), pairs.labels)
         return terms
 
-    def _sequences(self, source: Source, stretches: Stretches) -> Sequences:
+    def _draw(self, source: Source, stretches: Stretches) -> Drawn:
         if self.pair is None:
-            return single_sequences(source, stretches)
+            return draw_single(source, stretches)
         if self._drawer is None or self._drawer.source is not source:
             self._drawer = PairDrawer(source)
         return self._drawer.draw(stretches, self.pair)
@@ -156,20 +162,3 @@ class Objective:
             )
         record = source.split.row[sequences.stretches.document]
         return PackedBatch.of(source.vocabulary, ids, sequences.segment_ids, sequences.lengths, record, targets)
-
-
-def _select(sequences: Sequences, order: np.ndarray) -> Sequences:
-    """Some of the sequences, in another order."""
-    lengths = sequences.lengths[order]
-    starts = (np.cumsum(sequences.lengths) - sequences.lengths)[order]
-    offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    tokens = np.repeat(starts, lengths) + offsets
-    return Sequences(
-        sequences.ids[tokens],
-        sequences.segment_ids[tokens],
-        None if sequences.unit_start is None else sequences.unit_start[tokens],
-        None if sequences.segment_start is None else sequences.segment_start[tokens],
-        lengths,
-        sequences.stretches[order],
-        sequences.pair_label[order],
-    )

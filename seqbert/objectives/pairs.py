@@ -15,7 +15,7 @@ from seqbert.data.corpus import Split
 from seqbert.data.plan import Source, Stretches
 from seqbert.data.sampling import below, stream, uniform
 from seqbert.errors import TrainingError
-from seqbert.objectives.sequences import SequenceBuilder, Sequences
+from seqbert.objectives.sequences import NO_PAIR, Drawn
 
 SPECIALS_IN_PAIR = 3
 """``[CLS]`` and two ``[SEP]``."""
@@ -67,21 +67,24 @@ class PairDrawer:
     def _members(self) -> dict[int, np.ndarray]:
         return {int(g): np.flatnonzero(self.split.group == g) for g in np.unique(self.split.group)}
 
-    def draw(self, stretches: Stretches, objective: PairObjective) -> Sequences:
+    def draw(self, stretches: Stretches, objective: PairObjective) -> Drawn:
         """A pair for each stretch; a document of one segment gives a single sequence without a label."""
-        builder = SequenceBuilder(self.source)
+        parts: list[tuple[tuple[int, int], ...]] = []
+        labels = []
         rows = (getattr(stretches, name).tolist() for name in ("document", "start", "stop", "step", "place"))
         for document, start, stop, step, place in zip(*rows, strict=True):
             low, high = self.split.first_segment[document : document + 2].tolist()
             if high - low == 1:
-                builder.add(self.split.stretch(document, start, stop))
+                parts.append((self.split.stretch(document, start, stop),))
+                labels.append(NO_PAIR)
                 continue
             key = (step, place)
             first, true_next = self._two_parts(low, high, start, key)
             first, second, label = objective.second(self, first, true_next, document, key)
             self._fit(first, second, key)
-            builder.add(first.places, second.places, label=label)
-        return builder.build(stretches)
+            parts.append((first.places, second.places))
+            labels.append(label)
+        return Drawn(parts, np.asarray(labels, np.int64), stretches)
 
     def uniform(self, use: str, key: tuple[int, int]) -> float:
         """A draw for this pair; each use has draws of its own."""

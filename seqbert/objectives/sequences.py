@@ -35,8 +35,43 @@ class Sequences:
     pair_label: np.ndarray
 
 
-class SequenceBuilder:
-    """Puts stretches of the token store between ``[CLS]`` and ``[SEP]``."""
+@dataclasses.dataclass(slots=True)
+class Drawn:
+    """What sequences are to be made of, before any token is read.
+
+    Attributes:
+        parts: For each sequence its one or two parts, as first and one past the last place in the token store.
+        label: Class of each pair, or :data:`NO_PAIR`, ``[sequences]``.
+        stretches: Where each sequence comes from.
+    """
+
+    parts: list[tuple[tuple[int, int], ...]]
+    label: np.ndarray
+    stretches: Stretches
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each sequence, special tokens included, ``[sequences]``."""
+        return np.array([1 + sum(stop - start + 1 for start, stop in parts) for parts in self.parts], np.int64)
+
+
+def draw_single(source: Source, stretches: Stretches) -> Drawn:
+    """One sequence for each stretch."""
+    rows = zip(stretches.document.tolist(), stretches.start.tolist(), stretches.stop.tolist(), strict=True)
+    parts: list[tuple[tuple[int, int], ...]] = [(source.split.stretch(*row),) for row in rows]
+    return Drawn(parts, np.full(len(parts), NO_PAIR, np.int64), stretches)
+
+
+def build_sequences(source: Source, drawn: Drawn, chosen: np.ndarray) -> Sequences:
+    """The sequences of these numbers, in this order: ``[CLS] part [SEP]`` or ``[CLS] part [SEP] part [SEP]``."""
+    builder = _Builder(source)
+    for number in chosen.tolist():
+        builder.add(drawn.parts[number])
+    return builder.build(drawn.stretches[chosen], drawn.label[chosen])
+
+
+class _Builder:
+    """Puts parts of the token store between ``[CLS]`` and ``[SEP]``."""
 
     def __init__(self, source: Source) -> None:
         self._store = source.split.store
@@ -49,10 +84,8 @@ class SequenceBuilder:
         self._starts: list[np.ndarray] = []
         self._segments: list[np.ndarray] = []
         self._lengths: list[int] = []
-        self._labels: list[int] = []
 
-    def add(self, *parts: tuple[int, int], label: int = NO_PAIR) -> None:
-        """Adds ``[CLS] part [SEP]``, or ``[CLS] part [SEP] part [SEP]``; parts are places in the token store."""
+    def add(self, parts: tuple[tuple[int, int], ...]) -> None:
         self._ids.append(self._cls)
         if self._has_units:
             self._starts.append(np.ones(1, np.uint8))
@@ -71,10 +104,8 @@ class SequenceBuilder:
                 self._segments.append(_segment_starts(self._offsets, start, stop))
             length += width
         self._lengths.append(length)
-        self._labels.append(label)
 
-    def build(self, stretches: Stretches) -> Sequences:
-        """The sequences added so far; ``stretches`` say where they come from."""
+    def build(self, stretches: Stretches, label: np.ndarray) -> Sequences:
         return Sequences(
             np.concatenate(self._ids, dtype=np.int64, casting="unsafe"),
             np.concatenate(self._segment_ids),
@@ -82,7 +113,7 @@ class SequenceBuilder:
             None if self._offsets is None else np.concatenate(self._segments),
             np.asarray(self._lengths),
             stretches,
-            np.asarray(self._labels),
+            label,
         )
 
 
@@ -93,13 +124,3 @@ def _segment_starts(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
     flags[offsets[inside] - start] = True
     flags[0] = flags[-1] = True
     return flags
-
-
-def single_sequences(source: Source, stretches: Stretches) -> Sequences:
-    """One sequence for each stretch."""
-    builder = SequenceBuilder(source)
-    for document, start, stop in zip(
-        stretches.document.tolist(), stretches.start.tolist(), stretches.stop.tolist(), strict=True
-    ):
-        builder.add(source.split.stretch(document, start, stop))
-    return builder.build(stretches)

@@ -137,7 +137,7 @@ class Classification(PooledTask[ClassificationConfig]):
     def loss(self, logits: Tensor, batch: PackedBatch) -> Tensor:
         """Cross-entropy; for independent classes the mean over them of binary cross-entropy."""
         target = batch.targets[self.term]
-        weights = None if self._class_weights is None else self._class_weights.to(logits.device)
+        weights = None if self._class_weights is None else self._class_weights.to(logits)
         rows = logits[target.index]
         if self.config.multilabel:
             losses = F.binary_cross_entropy_with_logits(rows, target.labels, weight=weights, reduction="sum")

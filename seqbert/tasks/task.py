@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqbert.data.packing import PackedBatch, Target
+from seqbert.data.packing import WHOLE, PackedBatch, Share, Target
 from seqbert.data.records import Batcher, Inputs, Long, Records, Shape, lay_out
 from seqbert.domain import SPECIAL_TOKENS, Domain, Example
 from seqbert.errors import CheckpointError, ConfigError, DataError, nearest
-from seqbert.models.losses import Term
+from seqbert.models.losses import Term, in_full_precision
 from seqbert.tasks.metrics import Scores
 
 Config = TypeVar("Config")
@@ -95,6 +95,14 @@ class Source:
     def records(self) -> Records:
         """The records."""
         return self.batcher.records
+
+    def visited(self, step: int) -> int:
+        """Records, or windows and choices of them, that the steps before this one took."""
+        return self.batcher.visited(step)
+
+    def go_on(self, step: int, visited: int) -> None:
+        """Takes the epochs' order up at a step, after so many records."""
+        self.batcher = dataclasses.replace(self.batcher, begun=(step, visited))
 
     @property
     def inputs(self) -> Inputs:
@@ -203,9 +211,12 @@ class Task(ABC, Generic[Config]):
         """Weight of each term in the loss."""
         return {self.term: 1.0}
 
-    def examples(self, source: Source, step: int) -> PackedBatch:
-        """The batch of a step, with targets."""
-        return self.batch(source, source.batcher.step(step))
+    def examples(self, source: Source, step: int, share: Share = WHOLE) -> PackedBatch:
+        """A process' share of a step's global batch, with targets."""
+        own = source.batcher.step(step, share)
+        batch = self.batch(source, own if len(own) else source.batcher.step(step, Share(0, source.batcher.batch_size)))
+        batch.counted = len(own) > 0
+        return batch
 
     def batch(self, source: Source, chosen: np.ndarray) -> PackedBatch:
         """The sequences of these numbers, with targets where labels are known."""
@@ -232,7 +243,7 @@ class Task(ABC, Generic[Config]):
 
     def forward(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> dict[str, Term]:
         """Loss terms of a batch, from the hidden states of :meth:`rows`, ``[rows, width]``."""
-        logits = self.logits(hidden, batch, heads).float()
+        logits = in_full_precision(self.logits(hidden, batch, heads))
         target = batch.targets[self.term]
         loss = self.loss(logits, batch) if len(target.index) else logits.sum() * 0.0
         return {self.term: Term(loss, len(target.index), None)}

@@ -1,8 +1,8 @@
 """Checkpoints: written whole or not at all, never pickled.
 
 A checkpoint is a folder ``step-00001000`` with ``model.safetensors``, ``optimizer.safetensors``, ``state.json`` and a
-``manifest.json`` of checksums. It is written beside its place, flushed to disk, and renamed; so a folder of that name
-is complete, and its manifest shows whether it still is.
+``manifest.json`` of checksums. It is written beside its place while training goes on, flushed to disk, and renamed; so
+a folder of that name is complete, and its manifest shows whether it still is.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import shutil
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,13 @@ from torch import Tensor, nn
 
 from seqbert.errors import CheckpointError
 from seqbert.models.weights import save_tensors
+from seqbert.training.run_folder import put_in_place, restore_place
 
-LAYOUT = 1
-"""Version of a checkpoint's layout; another one is refused, never misread."""
+LAYOUT = 2
+"""Version of a checkpoint's layout. Layout 1, which knew less of the progress, is read; others are refused."""
 
-_NAME = re.compile(r"step-(\d{8})")
+_NAME = re.compile(r"step-(\d{8})|\.step-(\d{8})\.old")
+"""A checkpoint, or one that was moved aside for another of its step when the process was killed."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -38,6 +40,9 @@ class Progress:
         tokens: Tokens trained on.
         best_score: Lowest validation score so far, or None.
         best_step: The step it was reached at.
+        evaluated: The last step whose validation is done; None: none is.
+        visited: By vocabulary, how many sequences of the epochs' order were taken.
+        manner: How the run was carried out: what changes sums only by rounding, and the masks of dropout.
         first: Validation metrics before the first step, by vocabulary.
         data: Fingerprint of each vocabulary's corpus and tokenizer.
     """
@@ -46,50 +51,119 @@ class Progress:
     tokens: int = 0
     best_score: float | None = None
     best_step: int | None = None
+    evaluated: int | None = None
+    visited: dict[str, int] = dataclasses.field(default_factory=dict)
+    manner: dict[str, str] = dataclasses.field(default_factory=dict)
     first: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
     data: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def save_checkpoint(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, keep: int
-) -> Path:
-    """Writes the checkpoint of ``progress.step`` under ``folder`` and removes all but the newest ``keep``.
+class Checkpoints:
+    """Writes the checkpoints of a run, each in the background while training goes on.
+
+    Args:
+        folder: Where they go, in a folder that is there.
+        keep: How many of the newest are kept; that of the best step is kept beside them.
+        writes: Whether this process writes at all.
+    """
+
+    def __init__(self, folder: Path, keep: int, writes: bool = True) -> None:
+        self.folder, self.keep, self.writes = folder, keep, writes
+        if writes:
+            folder.mkdir(exist_ok=True)
+        self._writer: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+        """Begins to write the checkpoint of ``progress.step``, as things stand now, and removes old ones after it.
+
+        Raises:
+            CheckpointError: if the one before could not be written.
+        """
+        self.wait()
+        if not self.writes:
+            return
+        files = {"model": _copied(model.state_dict()), "optimizer": _copied(_optimizer_tensors(model, optimizer))}
+        state = dataclasses.asdict(progress)
+        self._writer = threading.Thread(target=self._write, args=(files, state), daemon=True)
+        self._writer.start()
+
+    def check(self) -> None:
+        """Does not wait.
+
+        Raises:
+            CheckpointError: if the last one that was written could not be, such as on a full disk; what was there
+                before stays.
+        """
+        if self._writer is not None and not self._writer.is_alive():
+            self.wait()
+
+    def wait(self) -> None:
+        """Returns when everything is on disk.
+
+        Raises:
+            CheckpointError: as for :meth:`check`.
+        """
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _write(self, files: Mapping[str, Mapping[str, Tensor]], state: dict[str, Any]) -> None:
+        try:
+            write_checkpoint(self.folder, files, state)
+            remove_old(self.folder, state["step"], state["best_step"], self.keep)
+        except BaseException as error:  # it is raised in the thread that trains
+            self._error = error
+
+
+def write_checkpoint(folder: Path, files: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> None:
+    """Writes a checkpoint whole or not at all: tensors by file, and the state with the step.
 
     Raises:
         CheckpointError: if it cannot be written, such as on a full disk; what was there before stays.
     """
-    target = folder / f"step-{progress.step:08d}"
+    target = folder / f"step-{state['step']:08d}"
     draft = folder / f".{target.name}.writing"
     try:
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        save_tensors(model.state_dict(), draft / "model.safetensors")
-        save_tensors(_optimizer_tensors(model, optimizer), draft / "optimizer.safetensors")
-        (draft / "state.json").write_text(json.dumps(dataclasses.asdict(progress), indent=2) + "\n")
-        files = {path.name: _checksum(path) for path in sorted(draft.iterdir())}
-        manifest = {"layout": LAYOUT, "step": progress.step, "sha256": files}
-        (draft / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-        for path in draft.iterdir():
-            _flush(path)
-        shutil.rmtree(target, ignore_errors=True)
-        draft.rename(target)
-        _flush(folder)
+        draft.mkdir()
+        for name, tensors in files.items():
+            save_tensors(tensors, draft / f"{name}.safetensors")
+        (draft / "state.json").write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+        sums = {path.name: _checksum(path) for path in sorted(draft.iterdir())}
+        manifest = {"layout": LAYOUT, "step": state["step"], "sha256": sums}
+        (draft / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        put_in_place(draft, target)
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
         raise CheckpointError(
-            f'The checkpoint of step {progress.step} cannot be written to "{folder}": {error.strerror}. '
-            "Checkpoints written before are intact."
+            f'The checkpoint of step {state["step"]} cannot be written to "{folder}": {error.strerror or error}. '
+            "Checkpoints written before are intact: make room, or mend what is wrong there, then go on (--resume auto)."
         ) from error
-    others = [step for step in _complete(folder) if step != progress.step]
-    abandoned = [step for step in others if step > progress.step]  # of a run that was taken up again further back
-    older = sorted(set(others) - set(abandoned))
-    for step in abandoned + older[: len(older) - (keep - 1)]:
-        shutil.rmtree(folder / f"step-{step:08d}", ignore_errors=True)
-    return target
 
 
-def newest_checkpoint(folder: Path, warn: Any = lambda message: None) -> Path | None:
+def remove_old(folder: Path, newest: int, best: int | None, keep: int) -> None:
+    """Removes what is older than the newest ``keep`` and not of the best step, what is abandoned, and drafts.
+
+    Abandoned is what was written beyond ``newest`` before the run was taken up again further back.
+    """
+    steps = sorted(_complete(folder))
+    older = [step for step in steps if step <= newest]
+    kept = {*older[max(0, len(older) - keep) :], best}
+    for step in steps:
+        if step not in kept:
+            shutil.rmtree(folder / f"step-{step:08d}", ignore_errors=True)
+    for path in folder.glob(".step-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def newest_checkpoint(folder: Path, warn: Callable[[str], None] = lambda message: None) -> Path | None:
     """The newest checkpoint under ``folder`` that is intact, or None; ``warn`` is told of damaged ones."""
+    for step in _complete(folder):
+        restore_place(folder / f"step-{step:08d}")
     for step in sorted(_complete(folder), reverse=True):
         path = folder / f"step-{step:08d}"
         damage = find_damage(path)
@@ -110,9 +184,10 @@ def find_damage(path: Path) -> str | None:
         layout, sums = manifest["layout"], dict(manifest["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         return "its manifest.json is missing or cannot be read"
-    if layout != LAYOUT:
+    if layout not in (1, LAYOUT):
         raise CheckpointError(
-            f'The checkpoint "{path}" has layout {layout}, and this version of seqbert reads layout {LAYOUT}.'
+            f'The checkpoint "{path}" has layout {layout}, and this version of seqbert reads layouts 1 to {LAYOUT}. '
+            "Go on with the version that wrote it."
         )
     for name, checksum in sums.items():
         file = path / name
@@ -123,8 +198,20 @@ def find_damage(path: Path) -> str | None:
     return None
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+def load_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    changed: Callable[[str], None] | None = None,
+) -> Progress:
     """Puts a checkpoint's weights and optimizer state in place and returns how far it was.
+
+    Args:
+        path: The checkpoint.
+        model: Takes the weights.
+        optimizer: Takes its state.
+        changed: Where the model may be another than the checkpoint's: is told which weights begin anew and which are
+            left behind.
 
     Raises:
         CheckpointError: if the checkpoint is damaged, or is of another model.
@@ -133,18 +220,28 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
 
     if (damage := find_damage(path)) is not None:
         raise CheckpointError(f'The checkpoint "{path}" is damaged: {damage}.')
-    weights = load_file(path / "model.safetensors")
-    own = model.state_dict()
-    if {name: tensor.shape for name, tensor in weights.items()} != {n: t.shape for n, t in own.items()}:
-        raise CheckpointError(f'The checkpoint "{path}" is of another model than the config describes.')
-    model.load_state_dict(weights)
-    _restore_optimizer(model, optimizer, load_file(path / "optimizer.safetensors"))
-    return Progress(**json.loads((path / "state.json").read_text()))
+    weights, own = load_file(path / "model.safetensors"), model.state_dict()
+    fitting = {name: tensor for name, tensor in weights.items() if name in own and tensor.shape == own[name].shape}
+    if len(fitting) < max(len(weights), len(own)):
+        if changed is None:
+            raise CheckpointError(f'The checkpoint "{path}" is of another model than the config describes.')
+        for what, names in (("begin anew", own.keys() - fitting.keys()), ("stay behind", weights.keys() - own.keys())):
+            if names:
+                changed(f"Weights that {what}: {', '.join(sorted(names))}.")
+    model.load_state_dict(own | fitting)
+    _restore_optimizer(model, optimizer, load_file(path / "optimizer.safetensors"), fitting.keys())
+    return _progress(json.loads((path / "state.json").read_text(encoding="utf-8")))
+
+
+def _progress(state: dict[str, Any]) -> Progress:
+    """What ``state.json`` says; in layout 1 a checkpoint was written after the validation of its step."""
+    return Progress(**({"evaluated": state["step"]} | state))
 
 
 def _complete(folder: Path) -> list[int]:
+    """The steps that there is a checkpoint of."""
     names = folder.iterdir() if folder.is_dir() else ()
-    return [int(match[1]) for path in names if (match := _NAME.fullmatch(path.name))]
+    return sorted({int(match[1] or match[2]) for path in names if (match := _NAME.fullmatch(path.name))})
 
 
 def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -157,10 +254,14 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
     }
 
 
-def _restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def _restore_optimizer(
+    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], fitting: Collection[str]
+) -> None:
     parameters = dict(model.named_parameters())
     for full_name, tensor in tensors.items():
         key, name = full_name.split(".", 1)
+        if name not in fitting:
+            continue
         parameter = parameters[name]
         device = parameter.device if tensor.ndim else tensor.device
         if key == "step" and optimizer.defaults.get("fused"):
@@ -168,14 +269,11 @@ def _restore_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tenso
         optimizer.state[parameter][key] = tensor.to(device)
 
 
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies in the host's memory, which training does not change while they are written."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
 def _checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -10,6 +10,7 @@ import torch
 
 from seqbert.errors import ConfigError
 from seqbert.models.model import Model
+from seqbert.training.parallel import ALONE, World
 
 
 @dataclasses.dataclass
@@ -55,13 +56,15 @@ class Device:
     compile: bool = False
 
     @classmethod
-    def of(cls, config: RunConfig) -> Device:
-        """The device that a config asks for.
+    def of(cls, config: RunConfig, world: World = ALONE) -> Device:
+        """The device that a config asks for; each process of a job on a machine has a GPU of its own.
 
         Raises:
             ConfigError: if it is not there.
         """
         device = _find(config.device)
+        if device.type == "cuda" and world.size > 1:
+            device = _own_gpu(config.device, world.local_rank)
         gpu = device.type == "cuda"
         bf16 = config.precision == "bf16" or (config.precision == "auto" and gpu and torch.cuda.is_bf16_supported())
         return cls(device, bf16, config.micro_tokens or (32768 if gpu else 4096), config.compile)
@@ -79,6 +82,17 @@ class Device:
 
     def __str__(self) -> str:
         return f"{self.torch} in {'bf16' if self.bf16 else 'fp32'}"
+
+
+def _own_gpu(name: str, number: int) -> torch.device:
+    if name not in ("auto", "cuda"):
+        raise ConfigError(f'run.device is "{name}", which several processes would share: use cuda, auto, or cpu.')
+    if number >= torch.cuda.device_count():
+        raise ConfigError(
+            f"Process {number} of this machine has no GPU: there are {torch.cuda.device_count()}. Start as many "
+            "processes as there are GPUs (torchrun --nproc-per-node), or set run.device to cpu."
+        )
+    return torch.device("cuda", number)
 
 
 def _find(name: str) -> torch.device:

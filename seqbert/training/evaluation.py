@@ -16,6 +16,7 @@ from seqbert.objectives import Objective
 from seqbert.tasks import Source as TaskSource
 from seqbert.tasks import Task
 from seqbert.training.device import Device
+from seqbert.training.parallel import ALONE, World
 
 Metrics = dict[str, float | None]
 
@@ -27,66 +28,92 @@ def evaluate(
     batches: Iterable[PackedBatch],
     device: Device,
     unigram_bits: np.ndarray,
+    world: World = ALONE,
 ) -> Metrics:
     """Metrics over all targets of the batches; sums are kept, not logits.
+
+    Every process makes all batches and runs its part of them; the sums are those of one process, in the same order.
 
     Returns:
         For each term its ``_loss`` (nats a target), ``_accuracy`` and ``_targets``; for the token term also
         ``perplexity``, and ``bits_per_symbol`` beside ``unigram_bits_per_symbol`` on the same masks, both None
         where hidden symbols cannot be counted.
+
+    Raises:
+        Stopped: if a process was told to stop.
     """
     was_training = model.training
     model.eval()
-    sums: dict[str, list[float]] = {}
+    names = list(objective.weights)
+    rows: list[np.ndarray] = []  # of each piece: loss, targets and correct ones, [terms, 3]
     symbols: float | None = 0.0
     unigram = 0.0
-    for batch in (piece for whole in batches for piece in split(whole, device.micro_tokens)):
+    for number, batch in enumerate(piece for whole in batches for piece in split(whole, device.micro_tokens)):
+        if world.is_told_to_stop:
+            break
+        rows.append(np.zeros((len(names), 3)))
         target = batch.targets[objective.token_term.name]
         unigram += float(unigram_bits[target.labels.numpy()].sum())
         symbols = None if symbols is None or target.symbols is None else symbols + float(target.symbols.sum())
+        if number % world.size != world.rank:
+            continue
         on_device = batch.to(device.torch)
         with device.autocast():
             hidden = model(on_device)
             heads = cast("Mapping[str, nn.Module]", model.heads[batch.vocabulary])
             terms = objective.forward(hidden, on_device, heads)
         for name, term in terms.items():
-            total = sums.setdefault(name, [0.0, 0.0, 0.0])
             correct = 0.0 if term.correct is None else float(term.correct)
-            for place, value in enumerate((float(term.loss), float(term.targets), correct)):
-                total[place] += value
+            rows[-1][names.index(name)] = float(term.loss), float(term.targets), correct
     model.train(was_training)
-    return _metrics(sums, objective.token_term.name, symbols, unigram)
+    world.stop_together()
+    sums = np.zeros((len(names), 3))
+    for row in world.total(np.array(rows).reshape(-1, len(names), 3)):
+        sums += row
+    return _metrics(dict(zip(names, sums.tolist(), strict=True)), objective.token_term.name, symbols, unigram)
 
 
 @torch.no_grad()
 def task_outputs(
-    model: Model, task: Task[Any], source: TaskSource, device: Device
+    model: Model, task: Task[Any], source: TaskSource, device: Device, world: World = ALONE
 ) -> tuple[list[np.ndarray], float | None]:
     """The outputs of every sequence of labelled or unlabelled records, and the mean loss over their targets.
 
-    Every record counts once, whatever the size of a batch. Outputs leave the device batch by batch.
+    Every record counts once, whatever the size of a batch and the number of processes. Outputs leave the device batch
+    by batch.
 
     Returns:
         Outputs by number of the sequence, and the loss, None where labels are not known.
+
+    Raises:
+        Stopped: if a process was told to stop.
     """
     was_training = model.training
     model.eval()
-    outputs: list[np.ndarray] = [np.zeros(0)] * len(source.inputs)
+    outputs: list[np.ndarray | None] = [None] * len(source.inputs)
     labelled = source.labelled
-    loss, targets = 0.0, 0
-    for chosen in source.batcher.all(device.micro_tokens):
+    rows: list[list[float]] = []  # of each batch: loss and targets
+    for place, chosen in enumerate(source.batcher.all(device.micro_tokens)):
+        if world.is_told_to_stop:
+            break
+        rows.append([0.0, 0.0])
+        if place % world.size != world.rank:
+            continue
         batch = task.batch(source, chosen).to(device.torch)
         with device.autocast():
             hidden = model(batch, task.rows(batch))
             logits = task.logits(hidden, batch, cast("Mapping[str, nn.Module]", model.heads[batch.vocabulary])).float()
         if labelled:
             count = len(batch.targets[task.term].index)
-            loss += float(task.loss(logits, batch)) if count else 0.0
-            targets += count
-        for number, rows in zip(chosen.tolist(), task.split_outputs(logits.cpu().numpy(), batch), strict=True):
-            outputs[number] = rows
+            rows[-1] = [float(task.loss(logits, batch)) if count else 0.0, count]
+        for number, output in zip(chosen.tolist(), task.split_outputs(logits.cpu().numpy(), batch), strict=True):
+            outputs[number] = output
     model.train(was_training)
-    return outputs, loss / targets if targets else None
+    world.stop_together()
+    loss, targets = 0.0, 0.0
+    for lost, count in world.total(np.array(rows).reshape(-1, 2)).tolist():
+        loss, targets = loss + lost, targets + count
+    return world.complete(outputs), loss / targets if targets else None
 
 
 def _metrics(sums: dict[str, list[float]], token_term: str, symbols: float | None, unigram: float) -> Metrics:

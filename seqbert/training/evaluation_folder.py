@@ -29,18 +29,27 @@ def scores_tree(scores: Scores) -> dict[str, dict[str, Any]]:
 
 
 def write_evaluation(
-    folder: Path, task: Task[Any], source: Source, scores: Scores, predictions: Sequence[Prediction]
+    folder: Path | None, task: Task[Any], source: Source, scores: Scores, predictions: Sequence[Prediction]
 ) -> dict[str, Any]:
     """Writes ``metrics.json``, ``predictions.jsonl``, and for classes ``confusion.json`` and ``confusion.png``.
+
+    Args:
+        folder: Where they go; None: nowhere, for another process writes them.
+        task: The task.
+        source: The records.
+        scores: Their metrics.
+        predictions: One a record.
 
     Returns:
         What ``metrics.json`` holds.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     summary: dict[str, Any] = {"records": len(source.records), "metrics": scores_tree(scores)}
     tags = _tags(task, source, predictions)
     if tags is not None and is_span_scheme(task.label_names or []):
         summary["spans"] = span_report(*tags)
+    if folder is None:
+        return summary
+    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "metrics.json", summary)
     lines = [
         json.dumps(prediction_row(prediction, example.label), ensure_ascii=False)

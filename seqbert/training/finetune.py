@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from seqbert.models import hub
 from seqbert.models.adaptation import add_lora, freeze, reinitialise_top
 from seqbert.models.model import Model
 from seqbert.tasks import Sequencing, Source, build_task
+from seqbert.training.checkpoint import Checkpoints
 from seqbert.training.device import Device
 from seqbert.training.evaluation import Metrics, task_outputs
 from seqbert.training.evaluation_folder import write_evaluation
@@ -31,9 +33,11 @@ from seqbert.training.loader import load_steps
 from seqbert.training.logging import Console, MetricsLog, read_metrics
 from seqbert.training.loop import Loop, LoopSettings
 from seqbert.training.optimizers import build_optimizer
+from seqbert.training.parallel import World, is_restarted, join
 from seqbert.training.preparation import check_keeps, read_tokenizer
-from seqbert.training.resuming import check_places, check_same_config, restore
+from seqbert.training.resuming import Resuming, check_places, manner_of
 from seqbert.training.run_folder import RunFolder, replace_folder, write_json
+from seqbert.training.signals import StopSignals
 
 WORST = sys.float_info.max
 """Stands for a metric that is undefined when the best checkpoint is looked for."""
@@ -72,8 +76,11 @@ def finetune(
     *,
     resume: str | None = None,
     overwrite: bool = False,
+    allow_changes: bool = False,
 ) -> FinetuneResult:
-    """Trains an encoder and a head on labelled records.
+    """Trains an encoder and a head on labelled records; under torchrun every process takes a share of each step.
+
+    Ctrl-C and SIGTERM let it finish the step, save a checkpoint, and end.
 
     Args:
         config: A path, the name of a shipped config, a mapping, or a :class:`FinetuneConfig`.
@@ -81,27 +88,40 @@ def finetune(
         resume: "auto" goes on from the newest intact checkpoint of the output folder, or starts afresh where
             there is none; a path names a checkpoint.
         overwrite: Replace a run that the output folder holds.
+        allow_changes: Resume even though the config or the records are others: another batch size, other labels.
 
     Raises:
         SeqbertError: whatever the user can mend: a key, a file, a label, a folder that holds another run.
+        Stopped: at Ctrl-C or SIGTERM.
     """
     settings = load_finetune_config(config, overrides)
-    with Console() as console:
-        return _Runs(settings, console, resume, overwrite).carry_out()
+    if is_restarted():
+        resume, overwrite = "auto", False
+    with StopSignals() as signals, join(signals) as world, Console(world.leads) as console:
+        return _Runs(settings, console, world, resume, overwrite, allow_changes).carry_out()
 
 
 class _Runs:
     """The runs of all seeds over the same records."""
 
-    def __init__(self, config: FinetuneConfig, console: Console, resume: str | None, overwrite: bool) -> None:
-        self.config, self.console, self.resume = config, console, resume
+    def __init__(
+        self,
+        config: FinetuneConfig,
+        console: Console,
+        world: World,
+        resume: str | None,
+        overwrite: bool,
+        allow_changes: bool,
+    ) -> None:
+        self.config, self.console, self.world = config, console, world
         self.notes: list[str] = []
-        self.device = Device.of(config.run)
+        self.device = Device.of(config.run, world)
         self.folder = RunFolder(Path(config.output))
-        self.folder.check(overwrite, resume is not None)
-        check_places(self.folder, config.init, resume)
-        if resume is not None and self.folder.exists():
-            check_same_config(self.folder, config)
+        self.resuming = Resuming(self.folder, resume, allow_changes, self.note)
+        if world.leads:
+            self.folder.check(overwrite, resume is not None)
+            check_places(self.folder, config.init, resume)
+            self.resuming.check_config(config)
         if resume not in (None, "auto") and config.training.seeds > 1:
             raise ConfigError("A run of several seeds is resumed as a whole: --resume auto.")
         assert config.domain.name is not None
@@ -118,7 +138,7 @@ class _Runs:
         self.task = build_task(config.task)
 
     def carry_out(self) -> FinetuneResult:
-        with self.folder.lock():
+        with self.folder.lock() if self.world.leads else nullcontext():
             return self._carry_out()
 
     def _carry_out(self) -> FinetuneResult:
@@ -134,14 +154,16 @@ class _Runs:
         seeds = range(config.seed, config.seed + training.seeds)
         several = len(seeds) > 1
         folders = [RunFolder(self.folder.path / "seeds" / str(seed)) if several else self.folder for seed in seeds]
-        first = _Run(self, seeds[0], folders[0], self.resume)  # whatever is wrong shows before the folder is touched
-        self.folder.begin(resume=self.resume is not None)
-        self._write_inputs()
+        first = _Run(self, seeds[0], folders[0])  # whatever is wrong shows before the folder is touched
+        self.world.wait()
+        if self.world.leads:
+            self.folder.begin(resume=self.resuming.resume is not None)
+            self._write_inputs()
         done = {}
         for number, (seed, folder) in enumerate(zip(seeds, folders, strict=True)):
             if several:
                 self.console.say(f"Seed {seed} ({number + 1} of {len(seeds)})")
-            run = _Run(self, seed, folder, self.resume) if number else first
+            run = _Run(self, seed, folder) if number else first
             done[seed] = run.carry_out()
         return self._result(done)
 
@@ -198,7 +220,7 @@ class _Runs:
         part = VALIDATION if VALIDATION in self.sources else None
         ranked = sorted(done, key=lambda seed: (done[seed].rank, seed))
         best = ranked[0]
-        if len(done) > 1:
+        if len(done) > 1 and self.world.leads:
             self._adopt(best)
         values = {
             seed: {
@@ -208,11 +230,13 @@ class _Runs:
             for seed, outcome in done.items()
         }
         summary = _summary(values) if len(done) > 1 else {}
-        if summary:
+        if summary and self.world.leads:
             self._draw_seeds(values)
         outcome = done[best]
         metrics = {part: tree["metrics"] for part, tree in outcome.metrics.items()}
         result = FinetuneResult(self.folder.path, metric, metrics, values, summary, best, outcome.best_step, self.notes)
+        if not self.world.leads:
+            return result
         write_json(
             self.folder.path / "result.json",
             {
@@ -270,8 +294,8 @@ class _Outcome:
 class _Run:
     """The run of one seed: its model and where it stands, then its training."""
 
-    def __init__(self, runs: _Runs, seed: int, folder: RunFolder, resume: str | None) -> None:
-        self.runs, self.seed, self.folder = runs, seed, folder
+    def __init__(self, runs: _Runs, seed: int, folder: RunFolder) -> None:
+        self.runs, self.seed, self.folder, self.world = runs, seed, folder, runs.world
         self.task, self.config = runs.task, runs.config
         training = runs.config.training
         self.begun = time.monotonic()
@@ -283,33 +307,42 @@ class _Run:
             training.layer_decay,
             self.model.config.num_hidden_layers,
         )
-        data = {runs.name: fingerprint(runs.data.parts, runs.tokenizer_json)}
-        self.progress = restore(folder, resume, self.model, self.optimizer, data, runs.note)
+        self.source = self._training_source()
+        self.progress = dataclasses.replace(runs.resuming, folder=folder).restore(
+            self.model,
+            self.optimizer,
+            {runs.name: self.source},
+            {runs.name: fingerprint(runs.data.parts, runs.tokenizer_json)},
+            manner_of(runs.device, runs.world),
+        )
 
     def carry_out(self) -> _Outcome:
-        training, run, progress = self.config.training, self.config.run, self.progress
-        self.folder.path.mkdir(parents=True, exist_ok=True)
-        if self.folder is not self.runs.folder:  # so that a seed's folder is a run like any other
-            alone = dataclasses.replace(
-                self.config,
-                output=str(self.folder.path),
-                seed=self.seed,
-                training=dataclasses.replace(training, seeds=1),
-            )
-            self.folder.config.write_text(config_tree.dump(alone), encoding="utf-8")
-        source = self._training_source()
-        steps = max(1, round(training.epochs * source.batcher.steps_per_epoch))
-        log = MetricsLog(self.folder.path, progress.step)
+        training, run, progress, source = self.config.training, self.config.run, self.progress, self.source
+        self.world.wait()  # until all have read the checkpoint
+        if self.world.leads:
+            self._begin()
+        steps = source.batcher.steps(training.epochs)
+        log = MetricsLog(self.folder.path, progress.step, progress.evaluated == progress.step, self.world.leads)
         try:
             loop = self._loop(log, source, steps)
-            loop.run(load_steps([(self.task, source)], range(progress.step, steps), run.workers))
+            remaining = range(progress.step, steps)
+            loop.run(load_steps([(self.task, source)], remaining, run.workers, self.world.share))
         finally:
             log.close()
         seconds = time.monotonic() - self.begun
         metrics = self._evaluate()
-        self._draw_curve()
+        if self.world.leads:
+            self._draw_curve()
         rank = WORST if progress.best_score is None else progress.best_score
         return _Outcome(metrics, rank, progress.best_step, seconds)
+
+    def _begin(self) -> None:
+        """Makes the folder; that of one of several seeds is a run like any other."""
+        self.folder.begin(resume=True)
+        if self.folder is not self.runs.folder:
+            training = dataclasses.replace(self.config.training, seeds=1)
+            alone = dataclasses.replace(self.config, output=str(self.folder.path), seed=self.seed, training=training)
+            self.folder.config.write_text(config_tree.dump(alone), encoding="utf-8")
 
     def _model(self) -> Model:
         runs, training = self.runs, self.config.training
@@ -366,7 +399,7 @@ class _Run:
         def validate() -> dict[str, Metrics]:
             if held_out is None:
                 return {}
-            outputs, loss = task_outputs(model, self.task, held_out, self.runs.device)
+            outputs, loss = task_outputs(model, self.task, held_out, self.runs.device, self.world)
             predictions = self.task.calibrate(held_out, self.task.predict(held_out, outputs))
             scores = self.task.scores(held_out, predictions)
             return {name: {"loss": loss} | {metric: row.value for metric, row in scores.items()}}
@@ -391,15 +424,16 @@ class _Run:
                 evaluate_every=every,
                 log_every=run.log_every,
                 checkpoint_every=min(every, run.checkpoint_every),
-                keep=run.keep,
                 evaluate_first=False,
                 patience=training.early_stopping,
             ),
             device=self.runs.device,
-            folder=self.folder.checkpoints,
+            world=self.world,
+            checkpoints=Checkpoints(self.folder.checkpoints, run.keep, self.world.leads),
             validate=validate,
             score=score,
             keep_best=lambda: self._save(model),
+            visited=lambda step: {name: source.visited(step)},
             console=self.runs.console,
             log=log,
             progress=self.progress,
@@ -433,15 +467,15 @@ class _Run:
 
     def _evaluate(self) -> dict[str, dict[str, Any]]:
         """Scores the best weights on validation and test records, with intervals, and writes what was found."""
-        trained = Finetuned.of_run(self.folder.path, self.runs.device)
+        self.world.wait()  # until the best weights are written
+        trained = Finetuned.of_run(self.folder.path, self.runs.device, self.world)
         summaries = {}
         for part in (VALIDATION, TEST):
             if part in self.runs.data.parts:
                 self.runs.console.say(f"Scoring the best weights on the {part} records")
                 scores, predictions, source = trained.evaluate(self.runs.data.parts[part])
-                summaries[part] = write_evaluation(
-                    self.folder.evaluation / part, trained.task, source, scores, predictions
-                )
+                folder = self.folder.evaluation / part if self.world.leads else None
+                summaries[part] = write_evaluation(folder, trained.task, source, scores, predictions)
         return summaries
 
     def _draw_curve(self) -> None:

@@ -19,6 +19,7 @@ from seqbert.tasks.metrics import Scores
 from seqbert.training.device import Device
 from seqbert.training.evaluation import task_outputs
 from seqbert.training.finetune_config import FinetuneConfig
+from seqbert.training.parallel import ALONE, World
 from seqbert.training.run_folder import RunFolder
 from seqbert.training.trained_model import load_model
 
@@ -36,6 +37,7 @@ class Finetuned:
         task: The task, with the labels of training.
         config: The run's config.
         device: Where it computes.
+        world: The processes that share the records.
     """
 
     model: Model
@@ -43,9 +45,10 @@ class Finetuned:
     task: Task[Any]
     config: FinetuneConfig
     device: Device
+    world: World = ALONE
 
     @classmethod
-    def of_run(cls, run: str | Path, device: Device | None = None) -> Finetuned:
+    def of_run(cls, run: str | Path, device: Device | None = None, world: World = ALONE) -> Finetuned:
         """Loads the model of a fine-tuned run.
 
         Raises:
@@ -58,7 +61,7 @@ class Finetuned:
                 f"run, with init: {run}."
             )
         config = config_tree.load(FinetuneConfig, folder.config)
-        device = device or Device.of(config.run)
+        device = device or Device.of(config.run, world)
         loaded = load_model(run, None, device)
         task = build_task(config.task)
         task.restore(json.loads(folder.task.read_text(encoding="utf-8")))
@@ -67,7 +70,7 @@ class Finetuned:
         if task.head not in loaded.model.heads_of(name):
             raise CheckpointError(f'The model "{loaded.found.folder}" has no head for the task {config.task.name}.')
         task.adopt(cast("Mapping[str, nn.Module]", loaded.model.heads[name]))
-        return cls(loaded.model, loaded.domain, task, config, device)
+        return cls(loaded.model, loaded.domain, task, config, device, world)
 
     def source(self, examples: Sequence[Example]) -> Source:
         """Records as the model takes them."""
@@ -77,7 +80,7 @@ class Finetuned:
 
     def predict(self, source: Source) -> list[Prediction]:
         """What the model says of each record."""
-        outputs, _ = task_outputs(self.model, self.task, source, self.device)
+        outputs, _ = task_outputs(self.model, self.task, source, self.device, self.world)
         return self.task.predict(source, outputs)
 
     def evaluate(

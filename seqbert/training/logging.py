@@ -20,8 +20,9 @@ METRICS = "metrics.jsonl"
 class Console:
     """Speaks to the person who waits, on standard error: a live line on a terminal, plain lines elsewhere."""
 
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
+    def __init__(self, speaks: bool = True) -> None:
+        self._speaks = speaks  # one of several processes does
+        self._live = speaks and sys.stderr.isatty()
         self._progress: Any = None
         self._task: Any = None
         self._last_line = 0.0
@@ -34,6 +35,8 @@ class Console:
 
     def say(self, message: str) -> None:
         """A line that stays."""
+        if not self._speaks:
+            return
         if self._progress is not None:
             self._progress.console.print(message, highlight=False, markup=False, soft_wrap=True)
         else:
@@ -95,19 +98,35 @@ def _clock(seconds: float) -> str:
 
 
 class MetricsLog:
-    """``metrics.jsonl`` and TensorBoard events; after a resume no step stands there twice."""
+    """``metrics.jsonl`` and TensorBoard events; after a resume no step stands there twice.
 
-    def __init__(self, folder: Path, resumed_at: int) -> None:
+    Args:
+        folder: The run's.
+        resumed_at: The step that the run goes on after; 0: it begins.
+        evaluated: Whether that step's validation is done.
+        writes: Whether this process writes at all.
+    """
+
+    def __init__(self, folder: Path, resumed_at: int, evaluated: bool = True, writes: bool = True) -> None:
+        self._writes = writes
+        if not writes:
+            return
         from torch.utils.tensorboard import SummaryWriter
 
         path = folder / METRICS
-        kept = [json.dumps(row) for row in read_metrics(folder) if row["step"] <= resumed_at] if resumed_at else []
+
+        def is_kept(row: dict[str, Any]) -> bool:
+            return row["step"] < resumed_at or (row["step"] == resumed_at and (evaluated or not _is_validation(row)))
+
+        kept = [json.dumps(row) for row in read_metrics(folder) if is_kept(row)] if resumed_at else []
         path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=resumed_at + 1)
 
     def write(self, record: dict[str, Any]) -> None:
         """One line; ``record`` holds ``step``, and numbers that may be nested by vocabulary."""
+        if not self._writes:
+            return
         self._file.write(json.dumps(_finite(record)) + "\n")
         self._file.flush()
         for name, value in _flatten(record):
@@ -116,6 +135,8 @@ class MetricsLog:
 
     def close(self) -> None:
         """Ends both files."""
+        if not self._writes:
+            return
         self._file.close()
         self._board.close()
 
@@ -125,6 +146,10 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     path = folder / METRICS
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     return [record for line in lines if (record := _parse(line)) is not None]
+
+
+def _is_validation(row: dict[str, Any]) -> bool:
+    return any(name.startswith("validation_") for name in row)
 
 
 def _parse(line: str) -> dict[str, Any] | None:

@@ -7,20 +7,23 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from contextlib import nullcontext, suppress
 from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqbert.data.packing import PackedBatch, split
+from seqbert.data.packing import PackedBatch, idle, split
 from seqbert.data.sampling import counter_hash, stream
-from seqbert.errors import TrainingError
+from seqbert.errors import CheckpointError, Stopped, TrainingError
 from seqbert.models.model import Model
-from seqbert.training.checkpoint import Progress, newest_checkpoint, save_checkpoint
+from seqbert.training.checkpoint import Checkpoints, Progress, newest_checkpoint
 from seqbert.training.device import Device
 from seqbert.training.evaluation import Metrics, reported
 from seqbert.training.logging import Console, MetricsLog
+from seqbert.training.parallel import World, exchange, without_exchange
+from seqbert.training.signals import NAMES
 
 
 class Term(Protocol):
@@ -65,12 +68,11 @@ class LoopSettings:
     evaluate_every: int
     log_every: int
     checkpoint_every: int
-    keep: int
     evaluate_first: bool = True
     patience: int | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass
 class Loop:
     """Trains a model, step by step.
 
@@ -82,10 +84,12 @@ class Loop:
         schedule: Factor on the learning rate, by step and number of steps.
         settings: The numbers.
         device: Where it computes.
-        folder: Where checkpoints go.
+        world: The processes that share each step.
+        checkpoints: Writes checkpoints.
         validate: Gives the validation metrics of each vocabulary.
         score: One number from those metrics, the lower the better.
         keep_best: Called when the model is the best so far.
+        visited: By vocabulary, how many sequences of the epochs' order the steps before a step took.
         console: Speaks to the user.
         log: Writes the metrics.
         progress: How far the run is.
@@ -98,91 +102,126 @@ class Loop:
     schedule: Callable[[int, int], float]
     settings: LoopSettings
     device: Device
-    folder: Path
+    world: World
+    checkpoints: Checkpoints
     validate: Callable[[], dict[str, Metrics]]
     score: Callable[[dict[str, Metrics]], float | None]
     keep_best: Callable[[], None]
+    visited: Callable[[int], dict[str, int]]
     console: Console
     log: MetricsLog
     progress: Progress
 
+    def __post_init__(self) -> None:
+        self._replica = self.world.replicate(_Slot(self))
+        self._is_saved = True  # a run begins at a checkpoint, or at nothing that is worth one
+
     def run(self, batches: Iterator[list[PackedBatch]]) -> dict[str, Metrics]:
-        """Trains on the steps that ``batches`` gives, each the global batch of every vocabulary.
+        """Trains on the steps that ``batches`` gives, each this process' share for every vocabulary.
 
         Returns:
             The validation metrics at the end.
 
         Raises:
             TrainingError: if a loss is not finite.
+            CheckpointError: if a checkpoint cannot be written.
+            Stopped: at a signal, after the step is done and saved.
         """
+        try:
+            with self.world.signals.held():
+                try:
+                    metrics = self._train(batches)
+                    self.checkpoints.wait()
+                except Stopped as stop:
+                    if not stop.at_once:
+                        self._save_at(stop)
+                    raise
+        finally:
+            self.console.close()
+        return metrics
+
+    def _train(self, batches: Iterator[list[PackedBatch]]) -> dict[str, Metrics]:
         settings, progress = self.settings, self.progress
-        if progress.step == 0 and settings.evaluate_first:
-            progress.first = self._evaluate()
-        if progress.step >= settings.steps or self._has_stalled():
-            return self.validate()
-        metrics = progress.first
+        metrics: dict[str, Metrics] | None = None
         meter = _Meter()
         self.console.start(settings.steps, progress.step)
         self.model.train()
-        for step in range(progress.step, settings.steps):
-            sums = self._step(step, next(batches), meter)
-            progress.step = step + 1
+        while True:
+            if self._is_evaluation_due():
+                self._check_finite(meter)
+                metrics = self._evaluate()
+            stalled = progress.step < settings.steps and self._has_stalled()
+            if stalled or self._is_due(progress.step, settings.checkpoint_every):
+                self._check_finite(meter)
+                self._save()
+            if stalled:
+                self.console.say(
+                    f"No better score since step {progress.best_step}: training ends early, after step {progress.step}."
+                )
+            if stalled or progress.step >= settings.steps:
+                return self.validate() if metrics is None else metrics
+            self.checkpoints.check()
+            self.world.stop_together()
+            sums = self._step(progress.step, next(batches), meter)
+            progress.step += 1
+            self._is_saved = False
             due = self._is_due(progress.step, settings.log_every)
             if due or self.device.torch.type == "cpu":
                 self._check_finite(meter)
             if due:
                 self.log.write(self._record(sums, meter))
                 meter.restart()
-            self.console.step(progress.step, settings.steps, meter.newest, due, meter.left(settings.steps - step - 1))
-            if self._is_due(progress.step, settings.evaluate_every):
-                self._check_finite(meter)
-                metrics = self._evaluate()
-            stalled = self._has_stalled()
-            if stalled or self._is_due(progress.step, settings.checkpoint_every):
-                self._check_finite(meter)
-                save_checkpoint(self.folder, self.model, self.optimizer, progress, settings.keep)
-            if stalled:
-                self.console.say(
-                    f"No better score since step {progress.best_step}: training ends early, after step {progress.step}."
-                )
-                break
-        self.console.close()
-        return metrics
+            left = meter.left(settings.steps - progress.step)
+            self.console.step(progress.step, settings.steps, meter.newest, due, left)
 
     def _step(self, step: int, batches: list[PackedBatch], meter: _Meter) -> dict[str, dict[str, Tensor]]:
-        """Forward and backward over the micro-batches, then one update; gives the loss terms of the step."""
+        """Forward and backward over the micro-batches, then one update; gives this process' part of the loss terms."""
         settings = self.settings
         rate = settings.learning_rate * self.schedule(step, settings.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
-        counts = {batch.vocabulary: _targets(batch) for batch in batches}  # of the whole global step
+        pieces = [split(batch, self.device.micro_tokens) for batch in batches]
+        slots, counts, tokens = self._agree(batches, [len(cut) for cut in pieces])
+        cut = [
+            cut[number] if number < len(cut) else idle(batch)
+            for batch, cut, most in zip(batches, pieces, slots, strict=True)
+            for number in range(most)
+        ]
         sums: dict[str, dict[str, Tensor]] = defaultdict(dict)
         self.optimizer.zero_grad(set_to_none=True)
-        pieces = [piece for batch in batches for piece in split(batch, self.device.micro_tokens)]
-        for number, piece in enumerate(pieces):
-            torch.manual_seed(dropout_seed(settings.seed, step, number))
-            loss = torch.zeros((), device=self.device.torch)
-            for name, term in self._terms(piece.to(self.device.torch)).items():
-                weight = self.shares[piece.vocabulary] * self.learnables[piece.vocabulary].weights[name]
-                share = term.loss / max(1, counts[piece.vocabulary][name])
-                loss = loss + weight * share
+        for number, piece in enumerate(cut):
+            torch.manual_seed(dropout_seed(settings.seed, step, number, self.world.rank))
+            last = number == len(cut) - 1
+            with nullcontext() if last else without_exchange(self._replica), exchange():
+                loss, shares = self._replica(piece.to(self.device.torch), counts[piece.vocabulary])
+                loss.backward()
+            if piece.counted:
                 seen = sums[piece.vocabulary]
-                seen[name] = seen.get(name, 0.0) + share.detach()
-            loss.backward()  # type: ignore[no-untyped-call]
+                for name, share in shares.items():
+                    seen[name] = seen.get(name, 0.0) + share
         limit = settings.clip_norm if settings.clip_norm is not None else math.inf
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         self.optimizer.step()
-        tokens = sum(batch.tokens for batch in batches)
         self.progress.tokens += tokens
         meter.add(step + 1, tokens, self._total(sums), norm, rate)
         return sums
 
-    def _terms(self, batch: PackedBatch) -> Mapping[str, Term]:
-        with self.device.autocast():
-            learnable = self.learnables[batch.vocabulary]
-            hidden = cast(Tensor, self.model(batch, learnable.rows(batch)))
-            heads = cast("Mapping[str, nn.Module]", self.model.heads[batch.vocabulary])
-            return learnable.forward(hidden, batch, heads)
+    def _agree(self, batches: list[PackedBatch], pieces: list[int]) -> tuple[list[int], dict[str, dict[str, int]], int]:
+        """What the processes must know of each other's shares of a step.
+
+        Returns:
+            For each vocabulary the micro-batches that every process goes through, so that all run the same one at the
+            same time; the targets of the whole global step, by vocabulary and term; and its tokens.
+        """
+        own = [_targets(batch) for batch in batches]
+        tokens = sum(batch.tokens for batch in batches if batch.counted)
+        row = [tokens, *pieces, *(count for counts in own for count in counts.values())]
+        table = self.world.gather(row)
+        total = iter(table.sum(0)[1 + len(pieces) :].tolist())
+        counts = {
+            batch.vocabulary: {name: next(total) for name in names} for batch, names in zip(batches, own, strict=True)
+        }
+        return table[:, 1 : 1 + len(pieces)].max(0).tolist(), counts, int(table[:, 0].sum())
 
     def _total(self, sums: Mapping[str, Mapping[str, Tensor]]) -> Tensor:
         terms = [
@@ -190,25 +229,58 @@ class Loop:
             for vocabulary, seen in sums.items()
             for name, value in seen.items()
         ]
-        return torch.stack(terms).sum()
+        return torch.stack(terms).sum() if terms else torch.zeros((), device=self.device.torch)
 
     def _evaluate(self) -> dict[str, Metrics]:
-        metrics, progress = self.validate(), self.progress
+        progress = self.progress
+        metrics = self.validate()
         values = {f"validation_{name}": reported(row) for name, row in metrics.items()}
         self.log.write({"step": progress.step, **values})
         score = self.score(metrics)
         if score is not None and not math.isfinite(score):
             raise self._diverged(f"The validation loss is {score} after step {progress.step}")
-        if progress.step and (score is None or progress.best_score is None or score < progress.best_score):
+        if not progress.step:
+            progress.first = metrics
+        elif score is None or progress.best_score is None or score < progress.best_score:
             progress.best_score, progress.best_step = score, progress.step
-            self.keep_best()
+            if self.world.leads:
+                self.keep_best()
+        progress.evaluated = progress.step
+        self._is_saved = not progress.step
         return metrics
 
+    def _is_evaluation_due(self) -> bool:
+        step = self.progress.step
+        if step == 0 and not self.settings.evaluate_first:
+            return False
+        return self.progress.evaluated != step and self._is_due(step, self.settings.evaluate_every)
+
+    def _save(self) -> None:
+        if not self._is_saved:
+            self.progress.visited = self.visited(self.progress.step)
+            self.checkpoints.save(self.model, self.optimizer, self.progress)
+            self._is_saved = True
+
+    def _save_at(self, stop: Stopped) -> None:
+        """Saves where a signal stopped the run, and gives the signal's message."""
+        step = self.progress.step
+        self._save()
+        self.checkpoints.wait()
+        done = f"Its checkpoint is written in {self.checkpoints.folder}" if step else "There was nothing to save yet"
+        after = f"stopped by {NAMES[stop.signal]} after step {step:,} of {self.settings.steps:,}"
+        stop.args = (f"{after}. {done}. --resume auto goes on from there.",)
+
     def _record(self, sums: Mapping[str, Mapping[str, Tensor]], meter: _Meter) -> dict[str, Any]:
-        terms = {name: {term: float(value) for term, value in seen.items()} for name, seen in sums.items()}
+        """The line of a step, with the loss terms of all processes."""
+        names = [(name, term) for name, learnable in self.learnables.items() for term in learnable.weights]
+        own = [float(sums[name][term]) if term in sums.get(name, ()) else 0.0 for name, term in names]
+        terms: dict[str, dict[str, float]] = defaultdict(dict)
+        for (name, term), value in zip(names, self.world.total(np.array(own)).tolist(), strict=True):
+            terms[name][term] = value
+        loss = sum(self.shares[name] * self.learnables[name].weights[term] * terms[name][term] for name, term in names)
         meter.newest = {
             "step": self.progress.step,
-            "loss": float(meter.loss),
+            "loss": loss,
             **terms,
             "learning_rate": meter.rate,
             "gradient_norm": float(meter.norm),
@@ -226,7 +298,9 @@ class Loop:
         meter.unchecked.clear()
 
     def _diverged(self, what: str) -> TrainingError:
-        good = newest_checkpoint(self.folder)
+        with suppress(CheckpointError):
+            self.checkpoints.wait()
+        good = newest_checkpoint(self.checkpoints.folder)
         resume = f'the last good checkpoint is "{good}"' if good else "no checkpoint had been written yet"
         return TrainingError(
             f"{what}, so the run stops here; {resume}. Try a lower training.learning_rate, a longer "
@@ -250,7 +324,7 @@ class _Meter:
     def __init__(self) -> None:
         self.begun = self.since = time.monotonic()
         self.done = self.tokens = 0
-        self.loss = self.norm = torch.zeros(())
+        self.norm = torch.zeros(())
         self.rate = 0.0
         self.unchecked: list[tuple[int, Tensor]] = []
         self.newest: dict[str, Any] = {}
@@ -258,7 +332,7 @@ class _Meter:
     def add(self, step: int, tokens: int, loss: Tensor, norm: Tensor, rate: float) -> None:
         self.done += 1
         self.tokens += tokens
-        self.loss, self.norm, self.rate = loss, norm, rate
+        self.norm, self.rate = norm, rate
         self.unchecked.append((step, loss + 0.0 * norm))  # not finite if either is not
 
     def restart(self) -> None:
@@ -277,4 +351,26 @@ def dropout_seed(seed: int, step: int, micro_batch: int, rank: int = 0) -> int:
 
 
 def _targets(batch: PackedBatch) -> dict[str, int]:
-    return {name: len(target.index) for name, target in batch.targets.items()}
+    return {name: len(target.index) if batch.counted else 0 for name, target in batch.targets.items()}
+
+
+class _Slot(nn.Module):
+    """What a micro-batch adds to the loss of its step: the model and what it is trained on, in one forward pass."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self.model = loop.model
+        self._learnables, self._shares, self._device = loop.learnables, loop.shares, loop.device
+
+    def forward(self, piece: PackedBatch, counts: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss, and each term without its weight; both divided by ``counts``, those of the whole global step."""
+        learnable = self._learnables[piece.vocabulary]
+        with self._device.autocast():
+            hidden = cast(Tensor, self.model(piece, learnable.rows(piece)))
+            heads = cast("Mapping[str, nn.Module]", self.model.heads[piece.vocabulary])
+            terms = learnable.forward(hidden, piece, heads)
+        loss = torch.zeros((), device=self._device.torch)
+        shares = {name: term.loss / max(1, counts[name]) for name, term in terms.items()}
+        for name, share in shares.items():
+            loss = loss + self._shares[piece.vocabulary] * learnable.weights[name] * share
+        return loss if piece.counted else loss * 0.0, {name: share.detach() for name, share in shares.items()}

@@ -16,14 +16,15 @@ from seqbert.objectives import ObjectiveConfig
 from seqbert.objectives.masked_lm import check_unit
 from seqbert.training.initialise import Initial, encoder_config, find_initial
 from seqbert.training.logging import Console
+from seqbert.training.parallel import ALONE, World
 from seqbert.training.pretrain_config import PretrainConfig
 
 
 class Preparation:
     """What a config means before there is any data: plugins, the encoder's shape, objectives; then the corpora."""
 
-    def __init__(self, config: PretrainConfig, console: Console | None = None) -> None:
-        self.config = config
+    def __init__(self, config: PretrainConfig, console: Console | None = None, world: World = ALONE) -> None:
+        self.config, self.world = config, world
         self.console = console or Console()
         self.plugins = {name: registry.load(name)(part.options) for name, part in config.domains.items()}
         self.initial: Initial | None = None
@@ -72,7 +73,7 @@ class Preparation:
             given,
             extend_vocabulary if extend and given is not None else None,
         )
-        return build_corpus(request, corpus_cache(run.corpus_dir), run.workers, self.console.preparing)
+        return build_corpus(request, corpus_cache(run.corpus_dir), run.workers, self.console.preparing, self.world)
 
     def _given_tokenizer(self, name: str) -> str | None:
         part = self.config.domains[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,12 @@ from seqbert.training.loader import load_steps
 from seqbert.training.logging import Console, MetricsLog
 from seqbert.training.loop import Loop, LoopSettings
 from seqbert.training.optimizers import build_optimizer
+from seqbert.training.parallel import World, is_restarted, join
 from seqbert.training.preparation import Preparation
 from seqbert.training.pretrain_config import DomainConfig, PretrainConfig, load_config
-from seqbert.training.resuming import check_places, check_same_config, restore
+from seqbert.training.resuming import Resuming, check_places, manner_of
 from seqbert.training.run_folder import RunFolder, replace_folder, write_json
+from seqbert.training.signals import StopSignals
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -84,18 +87,20 @@ def prepare(
 
     Tokenizers and data report are written into the output folder too, unless it holds a run already.
 
+    Under torchrun each process reads a part of the files.
+
     Returns:
         The corpora by domain; the data report of each is its ``report``.
     """
     settings = load_config(config, overrides)
     folder = RunFolder(Path(settings.output))
-    if not folder.exists():
-        folder.check(overwrite=False, resume=False)
-    with Console() as console:
-        corpora = Preparation(settings, console).corpora()
-    if not folder.exists():
-        folder.begin(resume=False)
-        write_inputs(folder, corpora)
+    with StopSignals() as signals, join(signals) as world, Console(world.leads) as console:
+        if world.leads and not folder.exists():
+            folder.check(overwrite=False, resume=False)
+        corpora = Preparation(settings, console, world).corpora()
+        if world.leads and not folder.exists():
+            folder.begin(resume=False)
+            write_inputs(folder, corpora)
     return corpora
 
 
@@ -105,8 +110,11 @@ def pretrain(
     *,
     resume: str | None = None,
     overwrite: bool = False,
+    allow_changes: bool = False,
 ) -> PretrainResult:
-    """Trains an encoder on the domains of a config.
+    """Trains an encoder on the domains of a config; under torchrun every process takes a share of each step.
+
+    Ctrl-C and SIGTERM let it finish the step, save a checkpoint, and end.
 
     Args:
         config: A path, the name of a shipped config, a mapping, or a :class:`PretrainConfig`.
@@ -114,33 +122,44 @@ def pretrain(
         resume: "auto" goes on from the newest intact checkpoint of the output folder, or starts afresh where
             there is none; a path names a checkpoint.
         overwrite: Replace a run that the output folder holds.
+        allow_changes: Resume even though the config or the data is another: another batch, vocabulary or objective.
 
     Raises:
         SeqbertError: whatever the user can mend: a key, a file, a folder that holds another run.
+        Stopped: at Ctrl-C or SIGTERM.
     """
     settings = load_config(config, overrides)
-    with Console() as console:
-        return _Run(settings, console, resume, overwrite).carry_out()
+    if is_restarted():
+        resume, overwrite = "auto", False
+    with StopSignals() as signals, join(signals) as world, Console(world.leads) as console:
+        return _Run(settings, console, world, resume, overwrite, allow_changes).carry_out()
 
 
 class _Run:
     """One pretraining run, from its config to its result."""
 
-    def __init__(self, config: PretrainConfig, console: Console, resume: str | None, overwrite: bool) -> None:
-        self.config = config
-        self.console = console
-        self.resume = resume
+    def __init__(
+        self,
+        config: PretrainConfig,
+        console: Console,
+        world: World,
+        resume: str | None,
+        overwrite: bool,
+        allow_changes: bool,
+    ) -> None:
+        self.config, self.console, self.world = config, console, world
         self.notes: list[str] = []
-        self.device = Device.of(config.run)
-        self.preparation = Preparation(config, console)
+        self.device = Device.of(config.run, world)
+        self.preparation = Preparation(config, console, world)
         self.folder = RunFolder(Path(config.output))
-        self.folder.check(overwrite, resume is not None)
-        check_places(self.folder, config.init, resume)
-        if resume is not None and self.folder.exists():
-            check_same_config(self.folder, config)
+        self.resuming = Resuming(self.folder, resume, allow_changes, self._note)
+        if world.leads:
+            self.folder.check(overwrite, resume is not None)
+            check_places(self.folder, config.init, resume)
+            self.resuming.check_config(config)
 
     def carry_out(self) -> PretrainResult:
-        with self.folder.lock():
+        with self.folder.lock() if self.world.leads else nullcontext():
             return self._carry_out()
 
     def _carry_out(self) -> PretrainResult:
@@ -155,16 +174,18 @@ class _Run:
         training = self.config.training
         optimizer = build_optimizer(training.optimizer, model.named_parameters(), training.learning_rate)
         data = {name: corpus.fingerprint for name, corpus in corpora.items()}
-        progress = restore(self.folder, self.resume, model, optimizer, data, self._note)
-        self.folder.begin(resume=self.resume is not None)
-        self._write_inputs(corpora)
-        log = MetricsLog(self.folder.path, progress.step)
-        loop = self._loop(model, objectives, corpora, optimizer, progress, log)
+        progress = self.resuming.restore(model, optimizer, sources, data, manner_of(self.device, self.world))
+        self.world.wait()  # until all have read the checkpoint
+        if self.world.leads:
+            self.folder.begin(resume=self.resuming.resume is not None)
+            self._write_inputs(corpora)
+        log = MetricsLog(self.folder.path, progress.step, progress.evaluated == progress.step, self.world.leads)
+        loop = self._loop(model, objectives, sources, corpora, optimizer, progress, log)
         parts = [(objectives[name], sources[name]) for name in corpora]
         remaining = range(progress.step, training.steps)
         self._say_start(model, corpora, sources)
         try:
-            after = loop.run(load_steps(parts, remaining, self.config.run.workers))
+            after = loop.run(load_steps(parts, remaining, self.config.run.workers, self.world.share))
         finally:
             log.close()
         return self._result(corpora, progress, after)
@@ -207,6 +228,7 @@ class _Run:
         self,
         model: Model,
         objectives: Mapping[str, Objective],
+        sources: Mapping[str, Source],
         corpora: Mapping[str, Corpus],
         optimizer: Any,
         progress: checkpoint.Progress,
@@ -228,6 +250,7 @@ class _Run:
                     objectives[name].validation(source, training.validation_tokens),
                     self.device,
                     source.corpus.unigram_bits,
+                    self.world,
                 )
                 for name, source in held_out.items()
             }
@@ -254,13 +277,14 @@ class _Run:
                 evaluate_every=training.evaluate_every,
                 log_every=run.log_every,
                 checkpoint_every=run.checkpoint_every,
-                keep=run.keep,
             ),
             device=self.device,
-            folder=self.folder.checkpoints,
+            world=self.world,
+            checkpoints=checkpoint.Checkpoints(self.folder.checkpoints, run.keep, self.world.leads),
             validate=validate,
             score=score,
             keep_best=lambda: self._save_model(model),
+            visited=lambda step: {name: source.visited(step) for name, source in sources.items()},
             console=self.console,
             log=log,
             progress=progress,
@@ -294,7 +318,8 @@ class _Run:
                     f"{name}: {corpus.report['unknown_share']:.1%} of the tokens are [UNK]: raise "
                     f"domains.{name}.vocab_size, or look at what the data holds."
                 )
-        self.console.say(f"{parameters:,} parameters on {self.device}, {self.config.training.steps:,} steps")
+        processes = f", {self.world.size} processes" if self.world.size > 1 else ""
+        self.console.say(f"{parameters:,} parameters on {self.device}, {self.config.training.steps:,} steps{processes}")
 
     def _result(
         self, corpora: Mapping[str, Corpus], progress: checkpoint.Progress, after: dict[str, Metrics]
@@ -308,6 +333,9 @@ class _Run:
             )
             for name, corpus in corpora.items()
         }
+        result = PretrainResult(self.folder.path, domains, progress.best_step, self.notes)
+        if not self.world.leads:
+            return result
         write_json(
             self.folder.path / "result.json",
             {
@@ -324,7 +352,7 @@ class _Run:
                 },
             },
         )
-        return PretrainResult(self.folder.path, domains, progress.best_step, self.notes)
+        return result
 
     def _note(self, message: str) -> None:
         self.notes.append(message)

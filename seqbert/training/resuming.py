@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -12,6 +13,8 @@ from seqbert import config as config_tree
 from seqbert.errors import CheckpointError, ConfigError
 from seqbert.models.model import Model
 from seqbert.training import checkpoint
+from seqbert.training.device import Device
+from seqbert.training.parallel import World
 from seqbert.training.run_folder import RunFolder
 
 
@@ -34,58 +37,122 @@ def check_places(folder: RunFolder, init: str | None, resume: str | None) -> Non
         )
 
 
-def check_same_config(folder: RunFolder, config: Any) -> None:
-    """Makes sure that a run goes on with the config that it was begun with; how it is carried out may differ.
+class Walk(Protocol):
+    """What sequences are drawn from, in the order of epochs."""
 
-    Raises:
-        ConfigError: It would not; the message says what differs.
-    """
-    old = config_tree.load(type(config), folder.config)
-    changes = [change for change in config_tree.difference(old, config) if not change.startswith(("run.", "output:"))]
-    if changes:
-        raise ConfigError(
-            f'The run in "{folder.path}" was begun with another config, so going on would not give what '
-            f"either config describes: {'; '.join(changes)}. Use the config of the run "
-            f"({folder.config}), or begin a new one with init: {folder.path}."
-        )
+    def visited(self, step: int) -> int:
+        """Sequences that the steps before this one took."""
+        ...
+
+    def go_on(self, step: int, visited: int) -> None:
+        """Takes the order up at a step, after so many sequences."""
+        ...
 
 
-def restore(
-    folder: RunFolder,
-    resume: str | None,
-    model: Model,
-    optimizer: torch.optim.Optimizer,
-    data: Mapping[str, str],
-    note: Callable[[str], None],
-) -> checkpoint.Progress:
-    """Puts the weights and the state of a checkpoint in place, where a run is to go on.
+@dataclasses.dataclass(slots=True)
+class Resuming:
+    """How a run goes on.
 
-    Args:
+    Attributes:
         folder: The run's.
-        resume: "auto": its newest intact checkpoint; a path: that one; None: none.
-        model: Takes the weights.
-        optimizer: Takes its state.
-        data: Fingerprint of the data of each vocabulary.
+        resume: "auto": from its newest intact checkpoint; a path: from that one; None: it begins.
+        allow_changes: Whether it may go on with another batch, other data, another vocabulary or objective.
         note: Is told what was done.
-
-    Raises:
-        CheckpointError: The checkpoint is missing or damaged, or of another model.
-        ConfigError: The data is not what the run was begun with.
     """
-    if resume is None:
-        return checkpoint.Progress(data=dict(data))
-    path = checkpoint.newest_checkpoint(folder.checkpoints, note) if resume == "auto" else Path(resume)
-    if path is None:
-        note("There is no checkpoint yet: the run starts at step 0.")
-        return checkpoint.Progress(data=dict(data))
-    if not path.is_dir():
-        raise CheckpointError(f'There is no checkpoint at "{path}" (--resume).')
-    progress = checkpoint.load_checkpoint(path, model, optimizer)
-    changed = [name for name, fingerprint in data.items() if progress.data.get(name) != fingerprint]
-    if changed:
-        raise ConfigError(
-            f'The data of {", ".join(changed)} is not what the run in "{folder.path}" was begun with, so '
-            "going on would give neither run. Bring the old files back, or begin a new run with init."
-        )
-    note(f"Going on after step {progress.step}, from {path}.")
-    return progress
+
+    folder: RunFolder
+    resume: str | None
+    allow_changes: bool
+    note: Callable[[str], None]
+
+    def check_config(self, config: Any) -> None:
+        """Makes sure that the run goes on with the config that it was begun with; how it is carried out may differ.
+
+        Raises:
+            ConfigError: It would not, and may not; the message says what differs.
+        """
+        if self.resume is None or not self.folder.exists():
+            return
+        old = config_tree.load(type(config), self.folder.config)
+        changes = [c for c in config_tree.difference(old, config) if not c.startswith(("run.", "output:"))]
+        if changes and not self.allow_changes:
+            raise ConfigError(
+                f'The run in "{self.folder.path}" was begun with another config, so going on would not give what '
+                f"either config describes: {'; '.join(changes)}. Use the config of the run ({self.folder.config}), "
+                f"begin a new one with init: {self.folder.path}, or go on all the same (--allow-changes)."
+            )
+        if changes:
+            self.note(f"It goes on with another config: {'; '.join(changes)}.")
+
+    def restore(
+        self,
+        model: Model,
+        optimizer: torch.optim.Optimizer,
+        walks: Mapping[str, Walk],
+        data: Mapping[str, str],
+        manner: Mapping[str, str],
+    ) -> checkpoint.Progress:
+        """Puts the weights and the state of a checkpoint in place, where the run is to go on.
+
+        Args:
+            model: Takes the weights.
+            optimizer: Takes its state.
+            walks: For each vocabulary what its sequences are drawn from; taken up where it stood.
+            data: Fingerprint of the data of each vocabulary.
+            manner: How the run is carried out.
+
+        Raises:
+            CheckpointError: The checkpoint is missing or damaged, or of another model.
+            ConfigError: The data is not what the run was begun with.
+        """
+        begun = checkpoint.Progress(data=dict(data), manner=dict(manner))
+        path = self._checkpoint()
+        if path is None:
+            return begun
+        progress = checkpoint.load_checkpoint(path, model, optimizer, self.note if self.allow_changes else None)
+        changed = [name for name, fingerprint in data.items() if progress.data.get(name) != fingerprint]
+        if changed and not self.allow_changes:
+            raise ConfigError(
+                f'The data of {", ".join(changed)} is not what the run in "{self.folder.path}" was begun with, so '
+                "going on would give neither run. Bring the old files back, begin a new run with init, or go on all "
+                "the same (--allow-changes)."
+            )
+        for name, walk in walks.items():
+            if name in progress.visited:
+                walk.go_on(progress.step, progress.visited[name])
+        self.note(f"Going on after step {progress.step:,}, from {path}.")
+        other = [
+            f"{key} {now} instead of {was}"
+            for key, now in manner.items()
+            if (was := progress.manner.get(key, now)) != now
+        ]
+        if other:
+            self.note(
+                f"It goes on with {', '.join(other)}: the batches stay the same, sums are rounded differently, and "
+                "where there is dropout other masks are drawn."
+            )
+        progress.data, progress.manner = begun.data, begun.manner
+        return progress
+
+    def _checkpoint(self) -> Path | None:
+        if self.resume is None:
+            return None
+        if self.resume != "auto":
+            path = Path(self.resume)
+            if not path.is_dir():
+                raise CheckpointError(f'There is no checkpoint at "{path}" (--resume).')
+            return path
+        newest = checkpoint.newest_checkpoint(self.folder.checkpoints, self.note)
+        if newest is None:
+            self.note("There is no checkpoint yet: the run starts at step 0.")
+        return newest
+
+
+def manner_of(device: Device, world: World) -> dict[str, str]:
+    """How a run is carried out: what a checkpoint says of it."""
+    return {
+        "processes": str(world.size),
+        "micro_tokens": str(device.micro_tokens),
+        "precision": "bf16" if device.bf16 else "fp32",
+        "device": device.torch.type,
+    }

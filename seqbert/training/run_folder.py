@@ -120,6 +120,8 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         if not resume:
             self._clear()
+        for path in (self.path / "model", self.evaluation):
+            restore_place(path)
 
     def _clear(self) -> None:
         """Removes what a run writes, and nothing else that may lie there."""
@@ -142,12 +144,38 @@ def replace_folder(path: Path, fill: Callable[[Path], None]) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     fill(draft)
-    old = path.with_name(f".{path.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    put_in_place(draft, path)
+
+
+def put_in_place(draft: Path, path: Path) -> None:
+    """Flushes a folder to disk and renames it to ``path``; one that stood there is moved aside first."""
+    for file in draft.rglob("*"):
+        _flush(file)
+    old = _aside(path)
     if path.exists():
+        shutil.rmtree(old, ignore_errors=True)
         path.rename(old)
     draft.rename(path)
+    _flush(path.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def restore_place(path: Path) -> None:
+    """Puts a folder back that was moved aside for another one which never came."""
+    if not path.exists() and _aside(path).is_dir():
+        _aside(path).rename(path)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

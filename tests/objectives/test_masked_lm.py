@@ -9,7 +9,7 @@ from seqbert.data.corpus import Corpus
 from seqbert.errors import ConfigError
 from seqbert.objectives import Objective, ObjectiveConfig
 from seqbert.objectives.masked_lm import MaskedLMConfig, _lone_hidden
-from seqbert.objectives.sequences import Sequences
+from seqbert.objectives.sequences import Sequences, build_sequences, draw_single
 
 
 def batches(corpus: Corpus, steps: int = 10, **masked_lm: object):  # type: ignore[no-untyped-def]
@@ -92,7 +92,8 @@ def test_row54_words_are_masked_as_a_whole(corpus: Corpus) -> None:
     shares = []
     for step in range(10):
         stretches = source.plan.step(step, source.extra)
-        sequences = objective._sequences(source, stretches)
+        drawn = draw_single(source, stretches)
+        sequences = build_sequences(source, drawn, np.arange(len(drawn.parts)))
         _, target = objective.token_term.apply(sequences, source.seed)
         assert sequences.unit_start is not None
         unit = np.cumsum(sequences.unit_start)

@@ -21,26 +21,15 @@ def corpus_of(tmp_path: Path, documents: int, segments: tuple[int, int]) -> Corp
 
 
 def pairs(corpus: Corpus, kind: str, steps: int = 20, max_length: int = 96):  # type: ignore[no-untyped-def]
-    """The places of the two parts of each pair in the store, and the label, as the sequence builder is given them."""
-    from seqbert.objectives import pairs as module
-
+    """The places of the two parts of each pair in the store, and the label."""
     objective, source = objective_and_source(corpus, ObjectiveConfig(pair=kind), max_length, 4096)  # type: ignore[arg-type]
-    drawn = []
-    builder = module.SequenceBuilder
-
-    class Recorder(builder):  # type: ignore[misc, valid-type]
-        def add(self, *parts, label=-1):  # type: ignore[no-untyped-def]
-            drawn.append((*parts, label))
-            super().add(*parts, label=label)
-
-    module.SequenceBuilder = Recorder  # type: ignore[misc]
-    try:
-        for step in range(steps):
-            batch = objective.examples(source, step)
-            assert max(batch.lengths) <= max_length
-    finally:
-        module.SequenceBuilder = builder  # type: ignore[misc]
-    return source.split, [row for row in drawn if len(row) == 3]
+    assert objective.pair is not None
+    rows = []
+    for step in range(steps):
+        assert max(objective.examples(source, step).lengths) <= max_length
+        drawn = PairDrawer(source).draw(source.plan.step(step, source.extra), objective.pair)
+        rows += [(*parts, label) for parts, label in zip(drawn.parts, drawn.label.tolist(), strict=True)]
+    return source.split, [row for row in rows if len(row) == 3]
 
 
 def document_of(split, place: int) -> int:  # type: ignore[no-untyped-def]
@@ -115,8 +104,8 @@ def test_segment_ids_tell_the_parts_apart(tmp_path: Path) -> None:
 def test_a_validation_part_of_one_document_has_pairs_without_a_label(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, 1, (30, 30))
     drawer = PairDrawer(source_of(corpus, ObjectiveConfig(), "train"))
-    sequences = drawer.draw(drawer.source.plan.sequential(20), NextSentence())
-    assert set(sequences.pair_label.tolist()) == {NO_PAIR}
+    drawn = drawer.draw(drawer.source.plan.sequential(20), NextSentence())
+    assert set(drawn.label.tolist()) == {NO_PAIR}
 
 
 def test_segments_longer_than_a_sequence_are_seen_from_everywhere(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from seqbert.models.adaptation import LORA_TARGETS, LoRAConfig, add_lora, freeze
 from seqbert.models.config import EncoderConfig
 from seqbert.models.lstm import FeaturesConfig
 from seqbert.models.model import Model
-from seqbert.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from seqbert.training.checkpoint import Checkpoints, Progress, load_checkpoint
 from seqbert.training.optimizers import AdamWConfig, BertAdamConfig, build_optimizer
 
 SHAPE = EncoderConfig(16, 3, 2, 24, max_position_embeddings=16, dropout=0.0)
@@ -150,10 +150,12 @@ def test_a_run_with_lora_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(co
 
     model, optimizer = start()
     train(model, optimizer, 2)
-    path = save_checkpoint(tmp_path, model, optimizer, Progress(2), keep=1)
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    checkpoints.save(model, optimizer, Progress(2))
     train(model, optimizer, 2)
+    checkpoints.wait()
     other, other_optimizer = start()
-    assert load_checkpoint(path, other, other_optimizer).step == 2
+    assert load_checkpoint(tmp_path / "step-00000002", other, other_optimizer).step == 2
     train(other, other_optimizer, 2)
     for one, two in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)

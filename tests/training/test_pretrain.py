@@ -217,15 +217,15 @@ def test_a_model_of_another_shape_than_init_is_refused(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_finite_stops_with_the_step_the_checkpoint_and_what_to_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = loop_module.Loop._terms
+    original = loop_module.Loop._step
 
-    def poisoned(self: Any, batch: Any) -> Any:
-        terms = original(self, batch)
-        if self.progress.step == 4:
-            terms = {name: term._replace(loss=term.loss * float("nan")) for name, term in terms.items()}
-        return terms
+    def poisoned(self: Any, step: int, batches: Any, meter: Any) -> Any:
+        if step == 4:
+            with torch.no_grad():
+                next(self.model.parameters()).mul_(float("nan"))
+        return original(self, step, batches, meter)
 
-    monkeypatch.setattr(loop_module.Loop, "_terms", poisoned)
+    monkeypatch.setattr(loop_module.Loop, "_step", poisoned)
     with pytest.raises(TrainingError, match=r"not finite.* in step 5.*step-00000003.*learning_rate"):
         seqbert.pretrain(settings(tmp_path))
 

@@ -1,0 +1,116 @@
+"""A folder in the making: hidden beside its final place, locked while it is filled, and renamed when it is whole.
+
+What a build that was killed left behind is taken away by a later one. Whether a draft is still in use is known by
+the lock that its maker holds. Some network file systems show locks to the same machine only, so a draft of another
+machine is taken for abandoned only after a day without a change.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+from uuid import uuid4
+
+SCAFFOLD = ".building"
+"""The folder within a draft for what only its building needs."""
+
+UNTOUCHED = 24 * 3600.0
+"""Seconds without a change after which a draft of another machine is taken for abandoned."""
+
+_NAME = re.compile(r"\..+-[0-9a-f]{16}\.\w{8}")
+
+
+@contextmanager
+def draft_of(folder: Path) -> Iterator[Path]:
+    """A new folder to fill, with :data:`SCAFFOLD` in it; gone at the end unless :func:`publish` has renamed it.
+
+    Abandoned drafts beside ``folder`` are taken away first.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(folder.parent)
+    draft = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}")
+    try:
+        (draft / SCAFFOLD).mkdir(parents=True)
+        with _locked(draft):
+            yield draft
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def publish(draft: Path, folder: Path, whole: Path) -> None:
+    """Renames a draft to ``folder``; where another process was quicker, its folder stands.
+
+    Args:
+        draft: What :func:`draft_of` gave.
+        folder: Its place.
+        whole: The file in ``folder`` without which it is not whole, but a ruin that is replaced.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    shutil.rmtree(draft / SCAFFOLD)
+    try:
+        draft.rename(folder)
+    except OSError:
+        if whole.is_file():
+            return
+        shutil.rmtree(folder)
+        draft.rename(folder)
+
+
+@contextmanager
+def _locked(draft: Path) -> Iterator[None]:
+    with _lock_of(draft).open("w", encoding="utf-8") as file:
+        with suppress(OSError):  # no locks: it stays without a machine's name, and its age decides
+            _lock(file)
+            file.write(socket.gethostname())  # after it is locked: a free lock of this machine means a dead maker
+            file.flush()
+        yield
+
+
+def _remove_abandoned(cache: Path) -> None:
+    for draft in cache.iterdir():
+        if _NAME.fullmatch(draft.name) and _is_abandoned(draft):
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _is_abandoned(draft: Path) -> bool:
+    try:
+        lock = _lock_of(draft)
+        if lock.is_file() and lock.read_text(encoding="utf-8") == socket.gethostname():
+            with lock.open("r+") as file:
+                return _lock(file)
+        latest = max(path.stat().st_mtime for path in (draft, *draft.rglob("*")))
+    except OSError:  # somebody else's, or just gone
+        return False
+    return time.time() - latest > UNTOUCHED
+
+
+def _lock_of(draft: Path) -> Path:
+    return draft / SCAFFOLD / "lock"
+
+
+def _lock(file: IO[str]) -> bool:
+    """Locks a file until it is closed; False where another process holds it.
+
+    Raises:
+        OSError: its file system, or this system, knows no locks.
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError as error:
+        raise OSError("no locks") from error
+    except BlockingIOError:
+        return False
+    return True
