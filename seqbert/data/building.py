@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,14 +20,14 @@ import numpy as np
 
 from seqbert.data.corpus import LAYOUT, Corpus
 from seqbert.data.crew import ALONE, Crew
-from seqbert.data.drafts import SCAFFOLD, draft_of, publish
+from seqbert.data.drafts import SCAFFOLD, draft_of
 from seqbert.data.encoding import FileGroup, MakeShard, PluginError, last_place, read_documents, read_report
 from seqbert.data.files import InputFile, Inputs, find_inputs
 from seqbert.data.finishing import Draft, finish_corpus
 from seqbert.data.vocabulary import missing_special_tokens
 from seqbert.data.workers import WorkerDied, spread
 from seqbert.domain import SPECIAL_TOKENS, Domain, Report
-from seqbert.errors import DataError, SeqbertError
+from seqbert.errors import DataError, DomainError, SeqbertError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -102,29 +103,27 @@ class _Builder:
             self.progress(f"{self.domain.name}: corpus found in {folder}", None)
             self.crew.tell("")
         else:
+            groups = self._groups(self.inputs)
+            held_out = [] if self.held_out is None else self._groups(self.held_out)
             with _writing_to(self.cache), draft_of(folder) as draft:
-                self._fill(draft)
-                publish(draft, folder, whole=folder / "manifest.json")
+                self._fill(draft.path, groups, held_out)
+                draft.publish(whole="manifest.json")
         self.crew.tell(str(folder.absolute()))
         return Corpus(folder)
 
-    def _fill(self, draft: Path) -> None:
-        groups = self._groups(self.inputs)
-        first_held_out = len(groups)
-        if self.held_out is not None:
-            groups += self._groups(self.held_out)
-        tokenizer = self._tokenizer(groups[:first_held_out])
+    def _fill(self, draft: Path, groups: list[list[InputFile]], held_out: list[list[InputFile]]) -> None:
+        tokenizer = self._tokenizer(groups)
         self.domain.use(tokenizer)
         _tokenizer_file(draft).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
-        _write_groups(draft, groups)
+        _write_groups(draft, groups + held_out)
         self.crew.tell(str(draft.absolute()))
-        report = self._encode(groups, draft)
+        report = self._encode(groups + held_out, draft)
         finish_corpus(
             Draft(
                 folder=draft,
                 domain=self.domain,
-                shards=len(groups),
-                first_held_out=None if self.held_out is None else first_held_out,
+                shards=len(groups) + len(held_out),
+                first_held_out=None if self.held_out is None else len(groups),
                 share=0.0 if isinstance(self.request.validation, str) else self.request.validation,
                 inputs=self.inputs,
                 report=report,
@@ -183,7 +182,7 @@ def _help(request: BuildRequest, processes: int, crew: Crew) -> Corpus:
     told = crew.tell("")
     if told:
         draft = Path(told)
-        with _shared(draft, crew), _writing_to(draft.parent):
+        with _writing_to(draft.parent), _shared(draft, crew):
             own = _part_of(_read_groups(draft), crew)
             for _ in _make_shards(request.domain, draft, own, processes):
                 pass
@@ -205,18 +204,26 @@ def _make_shards(domain: Domain, draft: Path, groups: list[FileGroup], processes
         for group in spread(job, groups, processes):
             yield group.shard
     except WorkerDied as error:
-        place = last_place(draft, error.task.shard)
         raise DataError(
             f'A process that read data of the domain "{domain.name}" {error.cause} '
-            + (
-                f"while it was {place}. The system ends a process so when memory runs out, or a library fails on what "
-                "it reads. Try run.workers 1, or leave that file or record out."
-                if place
-                else f"before it read anything. A script that makes a corpus under the start method "
-                f'"{multiprocessing.get_start_method()}" has to do so below `if __name__ == "__main__":`; '
-                "or try run.workers 1."
-            )
+            f"{_circumstances(last_place(draft, error.task.shard))}"
         ) from error
+
+
+def _circumstances(place: str) -> str:
+    """When a worker ended, and what may have ended it."""
+    if place:
+        return (
+            f"while it was {place}. The system ends a process so when memory runs out, or a library fails on what it "
+            "reads. Try run.workers 1, or leave that file or record out."
+        )
+    method = multiprocessing.get_start_method()
+    if method == "fork":
+        return "before it read anything, as happens when memory runs out. Try run.workers 1."
+    return (
+        f'before it read anything. A script that makes a corpus under the start method "{method}" has to do so below '
+        '`if __name__ == "__main__":`; or try run.workers 1.'
+    )
 
 
 @contextmanager
@@ -224,21 +231,27 @@ def _writing_to(cache: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error  # pyarrow's own words are about itself
         raise DataError(
-            f'The corpus cannot be written to "{cache}": {error.strerror or error}. Make room there, or name another '
+            f'The corpus cannot be written to "{cache}": {reason}. Make room there, or name another '
             "place by run.corpus_dir or $SEQBERT_CACHE."
         ) from error
 
 
 @contextmanager
 def _shared(folder: Path, crew: Crew) -> Iterator[None]:
-    """Makes sure that this process sees what the one of rank 0 has made."""
+    """Makes sure that this process sees what the one of rank 0 has made, and says so when that one takes it away."""
     if not folder.is_dir():
         raise DataError(
             f'Process {crew.rank} of {crew.size} does not see the folder "{folder}", which process 0 has made: '
             "run.corpus_dir or $SEQBERT_CACHE must name a place on a file system that all machines share."
         )
-    yield
+    try:
+        yield
+    except OSError as error:
+        if folder.is_dir():
+            raise
+        raise DataError(f'Process 0 has given up and removed "{folder}": its own message says why.') from error
 
 
 def _tokenizer_file(folder: Path) -> Path:
@@ -300,4 +313,8 @@ def _check_special_tokens(tokenizer: Tokenizer, name: str) -> None:
 
 def _check_tokenizer(tokenizer: Tokenizer, name: str) -> None:
     ids = [tokenizer.token_to_id(token) for token in SPECIAL_TOKENS]
-    assert ids == list(range(len(SPECIAL_TOKENS))), f"the tokenizer of {name} does not begin with {SPECIAL_TOKENS}"
+    if ids != list(range(len(SPECIAL_TOKENS))):
+        raise DomainError(
+            f'The tokenizer that the plugin of the domain "{name}" makes does not begin with '
+            f"{', '.join(SPECIAL_TOKENS)}, as every vocabulary must: a fault of the plugin, for its author to mend."
+        )

@@ -15,6 +15,7 @@ The same inputs give the same bytes, whatever the number of processes that built
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterator
 from functools import cached_property
@@ -33,8 +34,15 @@ TRAIN, VALIDATION = "train", "validation"
 
 
 def open_arrow(path: Path) -> pa.RecordBatchFileReader:
-    """Maps an Arrow file into memory; nothing is copied."""
-    return pa.ipc.open_file(pa.memory_map(str(path)))
+    """Maps an Arrow file into memory; nothing is copied.
+
+    Raises:
+        CheckpointError: It is missing or damaged.
+    """
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path)))
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(path) from error
 
 
 def write_columns(path: Path, **columns: np.ndarray) -> None:
@@ -46,9 +54,24 @@ def write_columns(path: Path, **columns: np.ndarray) -> None:
 
 
 def read_columns(path: Path) -> dict[str, np.ndarray]:
-    """Maps what :func:`write_columns` wrote."""
-    batch = open_arrow(path).get_batch(0)
-    return {name: batch.column(name).to_numpy(zero_copy_only=True) for name in batch.schema.names}
+    """Maps what :func:`write_columns` wrote.
+
+    Raises:
+        CheckpointError: The file is missing or damaged.
+    """
+    reader = open_arrow(path)
+    try:
+        batch = reader.get_batch(0)
+        return {name: batch.column(name).to_numpy(zero_copy_only=True) for name in batch.schema.names}
+    except pa.ArrowException as error:
+        raise _damaged(path) from error
+
+
+def _damaged(path: Path) -> CheckpointError:
+    return CheckpointError(
+        f'The file "{path.name}" of the corpus "{path.parent}" is missing or damaged: delete the folder and the corpus '
+        "is built again."
+    )
 
 
 def _arrow_type(array: np.ndarray) -> pa.DataType:
@@ -108,7 +131,7 @@ class Split:
 
     Attributes:
         part: "train" or "validation".
-        first_segment: Number of the first segment of each document, and one past the last: ``[documents + 1]``.
+        first_segment: Number of the first segment of each document, ``[documents]``.
         tokens: Tokens of each document, ``[documents]``.
         row: Row of each document in the corpus' documents, ``[documents]``.
         group: Number of the group that each document is of, ``[documents]``.
@@ -130,6 +153,11 @@ class Split:
     def documents(self) -> int:
         """Number of documents."""
         return len(self.tokens)
+
+    def segments(self, document: int) -> tuple[int, int]:
+        """Number of a document's first segment, and of the one past its last."""
+        last = document + 1 == self.documents
+        return int(self.first_segment[document]), len(self.length) if last else int(self.first_segment[document + 1])
 
     def stretch(self, document: int, start: int, stop: int) -> tuple[int, int]:
         """Places in the store of the tokens ``start`` to ``stop`` of a document."""
@@ -155,10 +183,14 @@ class Corpus:
         path = self.folder / "manifest.json"
         if not path.is_file():
             raise CheckpointError(f'"{folder}" is not a corpus: it has no manifest.json.')
-        self.manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if self.manifest["layout"] != LAYOUT:
+        try:
+            self.manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            layout = self.manifest["layout"]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            raise _damaged(path) from error
+        if layout != LAYOUT:
             raise CheckpointError(
-                f'The corpus "{folder}" has layout {self.manifest["layout"]}, this version of seqbert reads layout '
+                f'The corpus "{folder}" has layout {layout}, this version of seqbert reads layout '
                 f"{LAYOUT}: delete the folder and it is built again."
             )
 
@@ -187,8 +219,19 @@ class Corpus:
 
     @property
     def tokenizer_json(self) -> str:
-        """The tokenizer, as ``tokenizers`` writes it."""
-        return (self.folder / "tokenizer.json").read_text(encoding="utf-8")
+        """The tokenizer, as ``tokenizers`` writes it.
+
+        Raises:
+            CheckpointError: It is missing, or another than the one that the corpus was made with.
+        """
+        path = self.folder / "tokenizer.json"
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise _damaged(path) from error
+        if hashlib.sha256(content).hexdigest() != self.report["tokenizer"]["sha256"]:
+            raise _damaged(path)
+        return content.decode("utf-8")
 
     @property
     def fingerprint(self) -> str:
@@ -248,7 +291,7 @@ class Corpus:
         segments = read_columns(self.folder / f"{part}-segments.arrow")
         return Split(
             part,
-            np.append(documents["first_segment"], len(segments["offset"])),
+            documents["first_segment"],
             documents["tokens"],
             documents["row"],
             documents["group"],

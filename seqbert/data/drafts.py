@@ -26,9 +26,46 @@ UNTOUCHED = 24 * 3600.0
 _NAME = re.compile(r"\..+-[0-9a-f]{16}\.\w{8}")
 
 
+class DraftFolder:
+    """A folder that is being filled.
+
+    Attributes:
+        path: Where it lies; :data:`SCAFFOLD` is in it.
+        folder: Its place when it is whole.
+    """
+
+    def __init__(self, path: Path, folder: Path, lock: IO[str]) -> None:
+        self.path = path
+        self.folder = folder
+        self._lock = lock
+
+    def publish(self, whole: str) -> None:
+        """Puts the draft in its place, without the scaffold; where another process was quicker, its folder stands.
+
+        Args:
+            whole: A file without which a folder in that place is not whole, but a ruin that is replaced.
+
+        Raises:
+            OSError: it cannot be renamed.
+        """
+        # A file that is open cannot be removed from NFS. Without a machine's name in it, a free lock decides nothing.
+        self._lock.truncate(0)
+        self._lock.close()
+        shutil.rmtree(self.path / SCAFFOLD)
+        try:
+            self.path.rename(self.folder)
+        except OSError:
+            if (self.folder / whole).is_file():
+                return
+            if not self.folder.is_dir():
+                raise
+            shutil.rmtree(self.folder)
+            self.path.rename(self.folder)
+
+
 @contextmanager
-def draft_of(folder: Path) -> Iterator[Path]:
-    """A new folder to fill, with :data:`SCAFFOLD` in it; gone at the end unless :func:`publish` has renamed it.
+def draft_of(folder: Path) -> Iterator[DraftFolder]:
+    """A new folder to fill, which is gone at the end unless it was published.
 
     Abandoned drafts beside ``folder`` are taken away first.
 
@@ -40,41 +77,14 @@ def draft_of(folder: Path) -> Iterator[Path]:
     draft = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}")
     try:
         (draft / SCAFFOLD).mkdir(parents=True)
-        with _locked(draft):
-            yield draft
+        with _lock_of(draft).open("w", encoding="utf-8") as lock:
+            with suppress(OSError):  # no locks here: it stays without a machine's name, and its age decides
+                _lock(lock)
+                lock.write(socket.gethostname())  # after it is locked: a free lock with a name has lost its holder
+                lock.flush()
+            yield DraftFolder(draft, folder, lock)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-
-
-def publish(draft: Path, folder: Path, whole: Path) -> None:
-    """Renames a draft to ``folder``; where another process was quicker, its folder stands.
-
-    Args:
-        draft: What :func:`draft_of` gave.
-        folder: Its place.
-        whole: The file in ``folder`` without which it is not whole, but a ruin that is replaced.
-
-    Raises:
-        OSError: it cannot be renamed.
-    """
-    shutil.rmtree(draft / SCAFFOLD)
-    try:
-        draft.rename(folder)
-    except OSError:
-        if whole.is_file():
-            return
-        shutil.rmtree(folder)
-        draft.rename(folder)
-
-
-@contextmanager
-def _locked(draft: Path) -> Iterator[None]:
-    with _lock_of(draft).open("w", encoding="utf-8") as file:
-        with suppress(OSError):  # no locks: it stays without a machine's name, and its age decides
-            _lock(file)
-            file.write(socket.gethostname())  # after it is locked: a free lock of this machine means a dead maker
-            file.flush()
-        yield
 
 
 def _remove_abandoned(cache: Path) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -50,9 +49,11 @@ class Place:
     def is_at(self, what: str) -> None:
         """Notes what is being done, in words that go on from "while it was"; a full disk is not its business."""
         # One write a note: a kill leaves it whole. What remains of a longer one before it stands after the line break.
-        with suppress(OSError):
+        try:
             self._file.seek(0)
             self._file.write(what.replace("\n", " ").encode("utf-8", "backslashreplace") + b"\n")
+        except OSError:
+            pass
 
 
 def last_place(folder: Path, shard: int) -> str:
@@ -106,7 +107,12 @@ def read_documents(
     if not files:
         sample = domain.sample()
         assert sample.documents is not None
-        yield from _documents(domain, "its sample", sample.documents, report, note)
+        try:
+            yield from _documents(domain, "its sample", sample.documents, report, note)
+        except OSError as error:
+            raise DataError(
+                f'The sample of the domain "{domain.name}" cannot be read: {error.strerror or error}.'
+            ) from error
         return
     for file in files:
         before = report.yielded

@@ -323,6 +323,7 @@ class _SplitColumns:
                 raw = self._raw(kind, name)
                 arrays[name] = np.memmap(raw, dtype, "r") if raw.stat().st_size else np.zeros(0, dtype)
             write_columns(self._folder / f"{self._part}-{kind}.arrow", **arrays)
+            del arrays  # a file that is mapped cannot be removed from NFS
             for name in columns:
                 self._raw(kind, name).unlink()
 

@@ -1,4 +1,4 @@
-"""Which documents are of which group, without a list of them: a count for each section and group is all that is held."""
+"""Which documents are of which group, without a list of them: a count for each section of the documents and group."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Groups:
     def counted_before(self, of_cells: np.ndarray) -> np.ndarray:
         """Sums over the cells of the same group that stand before each, ``[cells]``, of a number for each cell."""
         sums = np.cumsum(of_cells) - of_cells
-        return sums - sums[self._first_cell[:-1]][self.group]
+        return np.asarray(sums - sums[self._first_cell[:-1]][self.group])
 
     def members(self, cell: int) -> tuple[slice, np.ndarray | None]:
         """A cell's section, and the places of its documents there; None where they are all of it."""
@@ -106,7 +106,7 @@ class Groups:
         group = int(np.searchsorted(self.codes, code))
         first, last = self._first_cell[group : group + 2]
         cell = first + int(np.searchsorted(self.low[first:last], low))
-        return group, int(self.before[cell]) + np.count_nonzero(self._column[low:document] == code)
+        return group, int(self.before[cell] + np.count_nonzero(self._column[low:document] == code))
 
     def document(self, group: int, number: int) -> int:
         """The document of this number within a group."""
@@ -114,7 +114,7 @@ class Groups:
         cell = first + int(np.searchsorted(self.before[first:last], number, side="right")) - 1
         section, places = self.members(cell)
         inside = number - int(self.before[cell])
-        return section.start + (inside if places is None else int(places[inside]))
+        return int(section.start) + (inside if places is None else int(places[inside]))
 
     def _sections(self) -> list[slice]:
         size, total = self._section_size, self._total

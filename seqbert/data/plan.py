@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from seqbert.data.corpus import Corpus, Split
+from seqbert.data.groups import Groups
 from seqbert.data.sampling import EpochOrder, Mixture, below, stream
 from seqbert.data.windows import Windows
 from seqbert.domain import Balance
@@ -49,23 +50,23 @@ class Plan:
     :attr:`sequences_per_step`), so that each window is visited once an epoch, and then draws more at random until
     the step's token budget is full. Documents of several groups are mixed by smoothed share. A run that goes on with
     another ``n`` takes the walk up where it stood (:meth:`go_on`).
+
+    Attributes:
+        groups: The documents of each group.
     """
 
     def __init__(self, split: Split, size: int, seed: int, balance: Balance | None = None) -> None:
         self._seed = seed
-        self._members: list[np.ndarray] | None = None
         self.sequences_per_step = 1
         self._begun = (0, 0)
-        if balance is None:
-            self._windows = [Windows(split.tokens, size)]
-            shares = [1.0]
-        else:
-            groups = np.unique(split.group)
-            self._members = [np.flatnonzero(split.group == group) for group in groups]
-            self._windows = [Windows(split.tokens[members], size) for members in self._members]
-            shares = [float(split.tokens[members].sum()) ** balance.exponent for members in self._members]
+        self.groups = Groups(len(split.tokens), None if balance is None else split.group)
+        self._windows = Windows(split.tokens, size, self.groups)
+        shares = [1.0]
+        if balance is not None:
+            tokens = self.groups.sums_by_group(self.groups.sums(lambda section: split.tokens[section]))
+            shares = [float(count) ** balance.exponent for count in tokens.tolist()]
         self._mixture = Mixture(shares, seed)
-        self._orders = [EpochOrder(windows.total, seed + i) for i, windows in enumerate(self._windows)]
+        self._orders = [EpochOrder(total, seed + i) for i, total in enumerate(self._windows.of_group.tolist())]
 
     @classmethod
     def of(cls, corpus: Corpus, split: Split, size: int, seed: int) -> Plan:
@@ -76,7 +77,11 @@ class Plan:
     @property
     def total(self) -> int:
         """Windows in an epoch."""
-        return sum(windows.total for windows in self._windows)
+        return self._windows.total
+
+    def attach(self, split: Split) -> None:
+        """Gives an unpickled plan the split that it was made from, mapped into memory anew."""
+        self._windows.attach(split.tokens, split.group)
 
     def visited(self, step: int) -> int:
         """Sequences of the walk that the steps before this one took."""
@@ -99,33 +104,19 @@ class Plan:
         if extra:
             more = EXTRA + np.arange(extra)
             more_groups, _ = self._mixture(step * extra + np.arange(extra))
-            totals = np.array([windows.total for windows in self._windows])
-            more_numbers = below(totals[more_groups], self._seed, stream("extra"), step, more)
+            more_numbers = below(self._windows.of_group[more_groups], self._seed, stream("extra"), step, more)
             groups, numbers = np.append(groups, more_groups), np.append(numbers, more_numbers)
             epochs, place = np.append(epochs, np.full(extra, EXTRA + step)), np.append(place, more)
-        return self._locate(groups, numbers, epochs, np.full(len(place), step), place)
+        return self._locate(self._windows.first[groups] + numbers, epochs, np.full(len(place), step), place)
 
     def sequential(self, most: int) -> Stretches:
         """At most ``most`` windows, spread evenly over the split, always the same: for validation."""
-        totals = np.array([windows.total for windows in self._windows])
-        total = int(totals.sum())
-        chosen = np.unique(np.linspace(0, total - 1, min(most, total)).round().astype(np.int64))
-        ends = np.cumsum(totals)
-        groups = np.searchsorted(ends, chosen, side="right")
-        numbers = chosen - (ends - totals)[groups]
-        zeros = np.zeros_like(numbers)
-        return self._locate(groups, numbers, zeros, zeros, chosen)
+        chosen = np.unique(np.linspace(0, self.total - 1, min(most, self.total)).round().astype(np.int64))
+        zeros = np.zeros_like(chosen)
+        return self._locate(chosen, zeros, zeros, chosen)
 
-    def _locate(
-        self, groups: np.ndarray, numbers: np.ndarray, epochs: np.ndarray, step: np.ndarray, place: np.ndarray
-    ) -> Stretches:
-        document, start, stop = (np.empty_like(numbers) for _ in range(3))
-        for group in np.unique(groups):
-            chosen = groups == group
-            found = self._windows[group].locate(numbers[chosen], epochs[chosen], self._seed)
-            document[chosen], start[chosen], stop[chosen] = found
-            if self._members is not None:
-                document[chosen] = self._members[group][document[chosen]]
+    def _locate(self, numbers: np.ndarray, epochs: np.ndarray, step: np.ndarray, place: np.ndarray) -> Stretches:
+        document, start, stop = self._windows.locate(numbers, epochs, self._seed)
         return Stretches(document, start, stop, step, place)
 
 
@@ -159,6 +150,7 @@ class Source:
         for name, value in state.items():
             setattr(self, name, value)
         self.split = self.corpus.split(state["split"])
+        self.plan.attach(self.split)
 
     @property
     def vocabulary(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Literal
@@ -27,6 +28,8 @@ _BATCH = 1024
 
 _BLANK = (-1, 0, 0)
 """In place of a second part where there is none."""
+
+_epoch_order = functools.lru_cache(maxsize=8)(EpochOrder)
 
 
 @dataclasses.dataclass(slots=True)
@@ -259,7 +262,7 @@ class Batcher:
 
     def step(self, step: int, share: Share = WHOLE) -> np.ndarray:
         """The numbers of a share of a step's sequences, in the order they are packed in; none where it has no item."""
-        _, items = EpochOrder(self.total, self.seed)(np.arange(*self._range(step)))
+        _, items = _epoch_order(self.total, self.seed)(np.arange(*self._range(step)))
         return self._sequences(share.of(self._by_length(items)))
 
     def _range(self, step: int) -> tuple[int, int]:

@@ -10,12 +10,12 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from seqbert.data.groups import Groups
-from seqbert.data.sampling import BLOCK, below, stream
+from seqbert.data.sampling import below, stream
 
 Found = TypeVar("Found")
 
-BLOCKS_IN_USE = 4
-"""Blocks of each group whose documents are remembered: that in use, and room for those that are drawn at random."""
+REMEMBERED = 2**22
+"""Documents of which it is remembered where their windows begin, in 4 to 6 bytes each: a block of 64 groups."""
 
 
 class Windows:
@@ -49,7 +49,7 @@ class Windows:
         self.total = int(windows.sum())
         self.of_group = self._groups.sums_by_group(windows)
         self.first = np.cumsum(self.of_group) - self.of_group
-        self._recent = Recent(self._look_into, BLOCKS_IN_USE * BLOCK * len(self._groups))
+        self._recent = Recent(self._look_into, REMEMBERED)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_tokens": None, "_recent": None}  # another process maps the tokens into memory anew
@@ -58,7 +58,7 @@ class Windows:
         """Gives an unpickled object what it was made from: the tokens and the group of each document."""
         self._tokens = tokens
         self._groups.attach(group)
-        self._recent = Recent(self._look_into, BLOCKS_IN_USE * BLOCK * len(self._groups))
+        self._recent = Recent(self._look_into, REMEMBERED)
 
     def locate(self, numbers: np.ndarray, epochs: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
         """Document, first token and one past the last token of windows by number, each ``[windows]`` int64."""
@@ -117,6 +117,7 @@ class Recent(Generic[Found]):
         self._found: OrderedDict[int, tuple[int, Found]] = OrderedDict()
 
     def __call__(self, number: int) -> Found:
+        """What has this number."""
         if number in self._found:
             self._found.move_to_end(number)
             return self._found[number][1]

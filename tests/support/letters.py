@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
@@ -13,7 +14,9 @@ from seqbert.data.corpus import TRAIN, Corpus
 from seqbert.data.plan import Plan, Source
 from seqbert.domain import SPECIAL_TOKENS, Balance, Document, Domain, Report, Sample
 from seqbert.errors import DataError
-from seqbert.objectives import Objective, ObjectiveConfig
+
+if TYPE_CHECKING:  # torch takes seconds to load, and programs of tests that only prepare a corpus need none
+    from seqbert.objectives import Objective, ObjectiveConfig
 
 ALPHABET = "abcdefghij"
 
@@ -103,6 +106,8 @@ def objective_and_source(
     corpus: Corpus, config: ObjectiveConfig, max_length: int = 32, tokens_per_step: int = 2048, seed: int = 0
 ) -> tuple[Objective, Source]:
     """An objective, and the training part of a corpus as it draws from it."""
+    from seqbert.objectives import Objective
+
     objective = Objective(config, corpus)
     source = source_of(corpus, config, TRAIN, max_length, tokens_per_step, seed)
     objective.calibrate(source)
@@ -118,6 +123,8 @@ def source_of(
     seed: int = 0,
 ) -> Source:
     """One part of a corpus as an objective draws from it."""
+    from seqbert.objectives import Objective
+
     split = corpus.split(part)
     plan = Plan.of(corpus, split, Objective(config, corpus).window_size(max_length), seed)
     return Source(corpus, split, plan, seed, max_length, tokens_per_step)
