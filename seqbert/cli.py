@@ -37,13 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SeqbertError as error:
         if debug:
             raise
-        print(f"seqbert: {error}", file=sys.stderr)
+        _complain(f"seqbert: {error}")
         return USER_ERROR
     except KeyboardInterrupt as stop:
         if debug:
             raise
         message = str(stop) or "stopped. A run that has written a checkpoint goes on from it with --resume auto."
-        print(f"\nseqbert: {message}", file=sys.stderr)
+        _complain(f"\nseqbert: {message}")
         return SIGNAL + (stop.signal if isinstance(stop, Stopped) else signal.SIGINT)
     except BrokenPipeError:
         return OUR_ERROR
@@ -51,17 +51,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         place = f' ("{error.filename}")' if error.filename else ""
-        print(f"seqbert: the system refused: {error.strerror or error}{place}.", file=sys.stderr)
+        _complain(f"seqbert: the system refused: {error.strerror or error}{place}.")
         return USER_ERROR
     except Exception as error:
         if debug:
             raise
-        print(
+        _complain(
             f"seqbert: an error of seqbert itself, not of yours: {type(error).__name__}: {error}. "
-            "Run the command again with --debug to see where, and please report it.",
-            file=sys.stderr,
+            "Run the command again with --debug to see where, and please report it."
         )
         return OUR_ERROR
+
+
+def _complain(message: str) -> None:
+    """Says what ended a command, unless the pipe that it is said into is gone: the exit code stays what it is."""
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # for the interpreter too, which flushes once more
 
 
 def _dispatch(arguments: list[str]) -> int:

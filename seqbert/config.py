@@ -42,6 +42,7 @@ _ABSENT = dataclasses.MISSING
 _COMMAND_LINE = "command line"
 _MAPPINGS = (dict, Mapping)
 _LARGEST_FILE = 1 << 18  # bytes; what is larger is data, given by mistake
+_MOST_VALUES = 200_000
 _WORDS: dict[Any, str] = {
     Any: "any value",
     NoneType: "null",
@@ -233,6 +234,8 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (as PyYAML declares it)
 
+    values = 0  # that were met so far, each as often as aliases repeat it
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
@@ -305,6 +308,9 @@ def _compose(text: str, file: str = "") -> _Node | None:
 def _from_yaml(loader: _Loader, node: yaml.Node, file: str, mark: Any, above: tuple[yaml.Node, ...]) -> _Node:
     if any(node is outer for outer in above):
         raise _yaml_error("an alias stands inside its own anchor", mark)
+    loader.values += 1
+    if loader.values > _MOST_VALUES:  # a few lines of aliases to aliases can stand for more than any memory holds
+        raise _yaml_error(f"with what its aliases repeat it holds more than {_MOST_VALUES:,} values", mark)
     where, above = f"{file}{_place(mark)}" if file else _COMMAND_LINE, (*above, node)
     match node:
         case yaml.MappingNode(tag="tag:yaml.org,2002:map"):

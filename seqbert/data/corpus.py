@@ -285,6 +285,16 @@ class Corpus:
         """The tokens."""
         return TokenStore(self.folder, int(self.manifest["shards"]))
 
+    def name_of(self, row: int) -> str:
+        """The id of a document, and where it came from."""
+        for shard in range(int(self.manifest["shards"])):
+            documents = open_arrow(self.folder / f"documents-{shard:05d}.arrow").read_all()
+            if row < len(documents):
+                name, source = (documents[column][row].as_py() for column in ("id", "source"))
+                return f"{name} ({source})" if source else str(name)
+            row -= len(documents)
+        raise IndexError(row)
+
     def split(self, part: str) -> Split:
         """The ``"train"`` or the ``"validation"`` part."""
         documents = read_columns(self.folder / f"{part}-documents.arrow")

@@ -10,7 +10,10 @@ import numpy as np
 from seqbert.data.sampling import BLOCK
 
 SECTION = 2**13
-"""Documents in a section where all are of one group: few enough to go through for one of them."""
+"""Documents in a section: few enough to go through for one of them."""
+
+MIXED = 4
+"""Groups in a section, on average, from which on sections are as large as blocks, so that there are fewer cells."""
 
 
 class Groups:
@@ -38,13 +41,12 @@ class Groups:
         """
         self._total = documents
         self._column = column
-        self._section_size = SECTION if column is None else BLOCK  # it is divided among its groups
-        found = [np.zeros((3, 0), np.int64)]
-        for section in self._sections():
-            counts = self._count(section)
-            present = np.flatnonzero(counts)
-            found.append(np.stack([present, np.full(len(present), section.start), counts[present]]))
-        codes, low, sizes = np.concatenate(found, axis=1)
+        self._is_one = column is None
+        self._section_size = SECTION
+        codes, low, sizes = self._find_cells()
+        if len(codes) > MIXED * len(self._sections()):
+            self._section_size = BLOCK
+            codes, low, sizes = self._find_cells()
         self._order = np.argsort(codes, kind="stable")
         self.low, self.sizes = low[self._order], sizes[self._order]
         self.codes, first, self.group = np.unique(codes[self._order], return_index=True, return_inverse=True)
@@ -60,7 +62,7 @@ class Groups:
 
     def attach(self, column: np.ndarray) -> None:
         """Gives an unpickled object its column of groups, the one that it was made from."""
-        if self._section_size == BLOCK:
+        if not self._is_one:
             self._column = column
 
     def sums(self, values: Callable[[slice], np.ndarray]) -> np.ndarray:
@@ -115,6 +117,15 @@ class Groups:
         section, places = self.members(cell)
         inside = number - int(self.before[cell])
         return int(section.start) + (inside if places is None else int(places[inside]))
+
+    def _find_cells(self) -> np.ndarray:
+        """Code, first document of the section and size of each cell, ``[3, cells]``, section by section."""
+        found = [np.zeros((3, 0), np.int64)]
+        for section in self._sections():
+            counts = self._count(section)
+            present = np.flatnonzero(counts)
+            found.append(np.stack([present, np.full(len(present), section.start), counts[present]]))
+        return np.concatenate(found, axis=1)
 
     def _sections(self) -> list[slice]:
         size, total = self._section_size, self._total

@@ -33,15 +33,7 @@ def counter_hash(seed: int, *counters: Counter) -> np.ndarray:
     Each word goes through the finalizer of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom
     number generators", figure 16).
     """
-    state: Counter = _mix_number(seed)
-    with np.errstate(over="ignore"):
-        for counter in counters:
-            if isinstance(state, int) and isinstance(counter, int):  # ten times as fast as arrays of one number
-                state = _mix_number(state * _GAMMA + counter)
-            else:
-                words = np.asarray(counter).astype(np.uint64)
-                state = _mix(np.asarray(state, np.uint64) * np.uint64(_GAMMA) + words)
-    return np.asarray(state, np.uint64)
+    return np.asarray(_hash(seed, *counters), np.uint64)
 
 
 def uniform(seed: int, *counters: Counter) -> np.ndarray:
@@ -50,12 +42,32 @@ def uniform(seed: int, *counters: Counter) -> np.ndarray:
     >>> bool(uniform(0, 1, 2) == uniform(0, 1, 2)), bool(uniform(0, 1, 2) == uniform(0, 2, 1))
     (True, False)
     """
-    return (counter_hash(seed, *counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    bits = _hash(seed, *counters)
+    if isinstance(bits, int):
+        return np.asarray((bits >> 11) * 2.0**-53)
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def below(limit: Counter, seed: int, *counters: Counter) -> np.ndarray:
     """Uniform draws of whole numbers from 0 to ``limit - 1``."""
     return (uniform(seed, *counters) * limit).astype(np.int64)
+
+
+def _hash(seed: int, *counters: Counter) -> Counter:
+    """The bits as a number where all counters are numbers, which takes a tenth of the time of an array of one."""
+    state = _mix_number(seed)
+    for place, counter in enumerate(counters):
+        if not isinstance(counter, int):
+            return _hash_arrays(np.asarray(state, np.uint64), counters[place:])
+        state = _mix_number(state * _GAMMA + counter)
+    return state
+
+
+def _hash_arrays(state: np.ndarray, counters: Sequence[Counter]) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        for counter in counters:
+            state = _mix(state * np.uint64(_GAMMA) + np.asarray(counter).astype(np.uint64))
+    return state
 
 
 _GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB

@@ -14,8 +14,8 @@ from seqbert.data.sampling import below, stream
 
 Found = TypeVar("Found")
 
-REMEMBERED = 2**22
-"""Documents of which it is remembered where their windows begin, in 4 to 6 bytes each: a block of 64 groups."""
+REMEMBERED = 2**23
+"""Documents of which it is remembered where their windows begin, in 4 to 6 bytes each: a block of 128 groups."""
 
 
 class Windows:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import traceback
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Generic, TypeVar
 
 from seqbert.errors import DataError
@@ -135,7 +136,7 @@ def _start(job: Callable[[Task], None]) -> _Worker[Task]:
     try:
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.Process(target=_work, args=(job, theirs))
-        with _signals_held_back():
+        with signals_held_back():
             process.start()
     except OSError as error:
         raise DataError(
@@ -146,7 +147,7 @@ def _start(job: Callable[[Task], None]) -> _Worker[Task]:
 
 
 @contextmanager
-def _signals_held_back() -> Iterator[None]:
+def signals_held_back() -> Iterator[None]:
     """Keeps a new process, which inherits this, from being hit before it has learned to ignore the signals."""
     if not hasattr(signal, "pthread_sigmask"):  # not a Unix
         yield
@@ -159,11 +160,7 @@ def _signals_held_back() -> Iterator[None]:
 
 
 def _work(job: Callable[[Task], None], tasks: connection.Connection) -> None:
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    begin_worker()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
     while True:
         try:
@@ -178,6 +175,15 @@ def _work(job: Callable[[Task], None], tasks: connection.Connection) -> None:
             tasks.send(None)
 
 
+def begin_worker() -> None:
+    """Has a new process ignore the signals that the main process answers, and end with it, even by SIGKILL."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
 def _end_with_parent() -> None:
     """Ends this process when the one that started it has ended, even by SIGKILL."""
     parent = multiprocessing.parent_process()
@@ -189,7 +195,8 @@ def _end_with_parent() -> None:
 def _portable(error: Exception) -> Exception:
     """The error if it can be sent to another process, else one that says the same."""
     try:
-        pickle.loads(pickle.dumps(error))
+        ForkingPickler.dumps(error)
+        copy.copy(error)  # it is made anew there in the same way
         return error
     except Exception:  # whatever a class of errors does when it is pickled
         return RuntimeError(f"{type(error).__name__}: {error}")

@@ -77,10 +77,11 @@ def export(run: str | Path, output: str | Path, *, domain: str | None = None, ov
     """Writes the model of a run as a Hugging Face folder that ``transformers`` loads with no missing keys.
 
     Raises:
-        CheckpointError: if the run has no model, or several and ``domain`` does not say which.
+        CheckpointError: if the run has no model, or a damaged one, or several and ``domain`` does not say which.
         ConfigError: if ``output`` holds files and ``overwrite`` is not set.
     """
     found = open_run(run, domain)
+    hub.read_checkpoint(found.folder)
     target = Path(output)
     if target.is_dir() and any(target.iterdir()) and not overwrite:
         raise ConfigError(f'The folder "{target}" holds files already. Replace them with --overwrite.')
@@ -88,7 +89,8 @@ def export(run: str | Path, output: str | Path, *, domain: str | None = None, ov
     try:
         draft.mkdir(parents=True, exist_ok=True)
         for file in found.folder.iterdir():
-            shutil.copyfile(file, draft / file.name)
+            if file.name in hub.FILES:  # nothing else that someone may have put there is handed on
+                shutil.copyfile(file, draft / file.name)
         target.mkdir(exist_ok=True)
         for file in draft.iterdir():
             file.replace(target / file.name)

@@ -87,6 +87,16 @@ _FEATURES_JSON = "features.json"
 _HEAD_FILE = "head.safetensors"
 """Where a model with features keeps what Hugging Face has no names for: which features, their weights and the heads."""
 
+FILES = (
+    "config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    _FEATURES_JSON,
+    _HEAD_FILE,
+)
+"""What :func:`save` writes."""
+
 _SHAPING_KEYS = {
     "hidden_size": "hidden_size",
     "num_hidden_layers": "num_hidden_layers",
@@ -658,10 +668,13 @@ def _check_weights(
     features: FeaturesConfig | None,
 ) -> None:
     """Makes sure that the encoder and the features are there whole, and that each weight has its shape."""
+    blocks = len({name.split(".")[2] for name in tensors if ".blocks." in name})
+    layers = min(config.num_hidden_layers, blocks + 1)  # enough to see what is missing, whatever config.json says
     try:
         with torch.device("meta"):
-            expected = Model(config, {"*": vocab_size}, {"*": _heads(tensors, vocab_size)}, features)
-    except ConfigError as error:
+            shape = dataclasses.replace(config, num_hidden_layers=layers)
+            expected = Model(shape, {"*": vocab_size}, {"*": _heads(tensors, vocab_size)}, features)
+    except (ConfigError, RuntimeError) as error:  # RuntimeError: sizes whose product is beyond all memory
         raise CheckpointError(f"{folder}: {error}") from error
     shapes = {name: parameter.shape for name, parameter in expected.named_parameters()}
     missing = [name for name in shapes if name not in tensors and not name.startswith("heads.")]

@@ -39,7 +39,7 @@ class NextSentence:
         if drawer.uniform("next sentence", key) < 0.5:
             return first, true_next, IS_NEXT
         other = drawer.other_document(document, key)
-        low, high = drawer.split.first_segment[other : other + 2].tolist()
+        low, high = drawer.split.segments(other)
         segment = low + drawer.below(high - low, "other segment", key)
         end = drawer.run_from(segment, high, max(1, drawer.budget - len(first)))
         return first, Part(drawer.split, segment, end), IS_RANDOM

@@ -6,7 +6,6 @@ in two at a segment boundary drawn at random. What is longer than the sequence a
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -63,17 +62,13 @@ class PairDrawer:
         self.split = source.split
         self.budget = source.max_length - SPECIALS_IN_PAIR
 
-    @cached_property
-    def _members(self) -> dict[int, np.ndarray]:
-        return {int(g): np.flatnonzero(self.split.group == g) for g in np.unique(self.split.group)}
-
     def draw(self, stretches: Stretches, objective: PairObjective) -> Drawn:
         """A pair for each stretch; a document of one segment gives a single sequence without a label."""
         parts: list[tuple[tuple[int, int], ...]] = []
         labels = []
         rows = (getattr(stretches, name).tolist() for name in ("document", "start", "stop", "step", "place"))
         for document, start, stop, step, place in zip(*rows, strict=True):
-            low, high = self.split.first_segment[document : document + 2].tolist()
+            low, high = self.split.segments(document)
             if high - low == 1:
                 parts.append((self.split.stretch(document, start, stop),))
                 labels.append(NO_PAIR)
@@ -101,12 +96,14 @@ class PairDrawer:
 
     def other_document(self, document: int, key: tuple[int, int]) -> int:
         """Another document, of the same group where there is one."""
-        members = self._members[int(self.split.group[document])]
-        if len(members) == 1:
-            members = np.arange(self.split.documents)
-        own = int(np.searchsorted(members, document))
-        other = self.below(len(members) - 1, "other document", key)
-        return int(members[other + (other >= own)])
+        groups = self.source.plan.groups
+        group, own = groups.place(document)
+        count = int(groups.documents[group])
+        if count == 1:
+            other = self.below(self.split.documents - 1, "other document", key)
+            return other + (other >= document)
+        other = self.below(count - 1, "other document", key)
+        return groups.document(group, other + (other >= own))
 
     def _two_parts(self, low: int, high: int, start: int, key: tuple[int, int]) -> tuple[Part, Part]:
         place = int(self.split.offset[low]) + start
@@ -136,8 +133,7 @@ def check_pairs(source: Source, what: str) -> None:
     Raises:
         TrainingError: if no document has two segments.
     """
-    segments = np.diff(source.split.first_segment)
-    if not (segments > 1).any():
+    if len(source.split.length) == source.split.documents:
         raise TrainingError(
             f'The objective "{what}" needs documents of two segments or more, and none of the '
             f'{source.split.documents:,} training documents of the domain "{source.vocabulary}" has two. If a blank '

@@ -57,16 +57,22 @@ class Drawn:
 
 def draw_single(source: Source, stretches: Stretches) -> Drawn:
     """One sequence for each stretch."""
-    rows = zip(stretches.document.tolist(), stretches.start.tolist(), stretches.stop.tolist(), strict=True)
-    parts: list[tuple[tuple[int, int], ...]] = [(source.split.stretch(*row),) for row in rows]
-    return Drawn(parts, np.full(len(parts), NO_PAIR, np.int64), stretches)
+    split = source.split
+    first = split.offset[split.first_segment[stretches.document]]  # all at once: a process draws for all processes
+    edges = zip((first + stretches.start).tolist(), (first + stretches.stop).tolist(), strict=True)
+    return Drawn([(part,) for part in edges], np.full(len(stretches), NO_PAIR, np.int64), stretches)
 
 
 def build_sequences(source: Source, drawn: Drawn, chosen: np.ndarray) -> Sequences:
     """The sequences of these numbers, in this order: ``[CLS] part [SEP]`` or ``[CLS] part [SEP] part [SEP]``."""
     builder = _Builder(source)
     for number in chosen.tolist():
-        builder.add(drawn.parts[number])
+        try:
+            builder.add(drawn.parts[number])
+        except Exception as error:
+            row = int(source.split.row[drawn.stretches.document[number]])
+            error.add_note(f"in the document {source.corpus.name_of(row)}")
+            raise
     return builder.build(drawn.stretches[chosen], drawn.label[chosen])
 
 

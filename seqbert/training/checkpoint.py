@@ -27,6 +27,9 @@ from seqbert.training.run_folder import put_in_place, restore_place
 LAYOUT = 2
 """Version of a checkpoint's layout. Layout 1, which knew less of the progress, is read; others are refused."""
 
+FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
+"""What a checkpoint holds, beside the manifest."""
+
 _NAME = re.compile(r"step-(\d{8})|\.step-(\d{8})\.old")
 """A checkpoint, or one that was moved aside for another of its step when the process was killed."""
 
@@ -189,11 +192,11 @@ def find_damage(path: Path) -> str | None:
             f'The checkpoint "{path}" has layout {layout}, and this version of seqbert reads layouts 1 to {LAYOUT}. '
             "Go on with the version that wrote it."
         )
-    for name, checksum in sums.items():
+    for name in FILES:
         file = path / name
         if not file.is_file():
             return f"{name} is missing"
-        if _checksum(file) != checksum:
+        if _checksum(file) != sums.get(name):
             return f"{name} does not match its checksum"
     return None
 
@@ -216,11 +219,9 @@ def load_checkpoint(
     Raises:
         CheckpointError: if the checkpoint is damaged, or is of another model.
     """
-    from safetensors.torch import load_file
-
     if (damage := find_damage(path)) is not None:
         raise CheckpointError(f'The checkpoint "{path}" is damaged: {damage}.')
-    weights, own = load_file(path / "model.safetensors"), model.state_dict()
+    weights, own = _read_tensors(path / "model.safetensors"), model.state_dict()
     fitting = {name: tensor for name, tensor in weights.items() if name in own and tensor.shape == own[name].shape}
     if len(fitting) < max(len(weights), len(own)):
         if changed is None:
@@ -229,13 +230,33 @@ def load_checkpoint(
             if names:
                 changed(f"Weights that {what}: {', '.join(sorted(names))}.")
     model.load_state_dict(own | fitting)
-    _restore_optimizer(model, optimizer, load_file(path / "optimizer.safetensors"), fitting.keys())
-    return _progress(json.loads((path / "state.json").read_text(encoding="utf-8")))
+    _restore_optimizer(model, optimizer, _read_tensors(path / "optimizer.safetensors"), fitting.keys())
+    return read_progress(path)
 
 
-def _progress(state: dict[str, Any]) -> Progress:
-    """What ``state.json`` says; in layout 1 a checkpoint was written after the validation of its step."""
-    return Progress(**({"evaluated": state["step"]} | state))
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f'The checkpoint "{path.parent}" is damaged: {path.name} cannot be read ({error}).'
+        ) from error
+
+
+def read_progress(path: Path) -> Progress:
+    """How far a checkpoint is; its weights are not looked at.
+
+    Raises:
+        CheckpointError: if that cannot be read.
+    """
+    try:
+        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+        return Progress(**({"evaluated": state["step"]} | state))  # layout 1: written after the step's validation
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f'The checkpoint "{path}" is damaged: its state.json cannot be read.') from error
 
 
 def _complete(folder: Path) -> list[int]:

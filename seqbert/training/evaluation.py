@@ -66,7 +66,7 @@ def evaluate(
             correct = 0.0 if term.correct is None else float(term.correct)
             rows[-1][names.index(name)] = float(term.loss), float(term.targets), correct
     model.train(was_training)
-    world.stop_together()
+    world.agree()
     sums = np.zeros((len(names), 3))
     for row in world.total(np.array(rows).reshape(-1, len(names), 3)):
         sums += row
@@ -109,7 +109,7 @@ def task_outputs(
         for number, output in zip(chosen.tolist(), task.split_outputs(logits.cpu().numpy(), batch), strict=True):
             outputs[number] = output
     model.train(was_training)
-    world.stop_together()
+    world.agree()
     loss, targets = 0.0, 0.0
     for lost, count in world.total(np.array(rows).reshape(-1, 2)).tolist():
         loss, targets = loss + lost, targets + count

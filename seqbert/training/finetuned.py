@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +12,7 @@ from torch import nn
 from seqbert import config as config_tree
 from seqbert.domain import Domain, Example
 from seqbert.errors import CheckpointError
+from seqbert.models.hub_tokenizer import read_json
 from seqbert.models.model import Model
 from seqbert.tasks import Prediction, Sequencing, Source, Task, build_task
 from seqbert.tasks.metrics import Scores
@@ -64,7 +64,7 @@ class Finetuned:
         device = device or Device.of(config.run, world)
         loaded = load_model(run, None, device)
         task = build_task(config.task)
-        task.restore(json.loads(folder.task.read_text(encoding="utf-8")))
+        _restore(task, folder.task)
         _check_labels(loaded.labels, task, folder)
         name = loaded.domain.name
         if task.head not in loaded.model.heads_of(name):
@@ -90,6 +90,16 @@ class Finetuned:
         source = self.source(examples)
         predictions = self.predict(source)
         return self.task.scores(source, predictions, resamples), predictions, source
+
+
+def _restore(task: Task[Any], path: Path) -> None:
+    """Gives the task what its run kept of it."""
+    try:
+        task.restore(read_json(path))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} is not what a run keeps of its task: it was damaged or changed. Bring the old file back."
+        ) from error
 
 
 def _check_labels(labels: Sequence[str], task: Task[Any], folder: RunFolder) -> None:

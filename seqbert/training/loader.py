@@ -8,13 +8,9 @@ died.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import dataclasses
 import functools
 import multiprocessing
-import os
-import signal
-import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -24,6 +20,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from seqbert.data.packing import WHOLE, PackedBatch, Share
+from seqbert.data.workers import WorkerDied, WorkerTraceback, begin_worker, signals_held_back
 from seqbert.errors import SeqbertError, TrainingError
 
 ENDING_SECONDS = 10.0
@@ -106,7 +103,7 @@ class _Crew:
         ours, theirs = multiprocessing.Pipe(duplex=False)
         self._pipes.append(ours)
         worker = multiprocessing.Process(target=_work, args=(batches, steps, theirs), daemon=True)
-        with theirs, _signals_held_back():  # once our copy is closed, the pipe ends with the worker
+        with theirs, signals_held_back():  # once our copy is closed, the pipe ends with the worker
             worker.start()
         self._workers.append(worker)
 
@@ -126,26 +123,23 @@ class _Crew:
             self._report_death(step, self._workers[number])
         if isinstance(made, _Failure):
             self.close()
-            raise made.kind(made.message) from _InWorker(made.traceback)
+            raise made.kind(made.message) from WorkerTraceback(made.traceback)
         return made  # type: ignore[no-any-return]
 
     def _report_death(self, step: int, worker: BaseProcess) -> NoReturn:
         worker.join(ENDING_SECONDS)
-        code = worker.exitcode
+        died = WorkerDied(step, worker.exitcode or 0)
         self.close()
-        how = f"ended by itself with the exit code {code}"
-        if code is not None and code < 0:
-            how = f"was ended from outside: {signal.strsignal(-code) or f'signal {-code}'}"
         causes = {
-            -signal.SIGKILL: "The system does so where memory runs out: lower run.workers, or set it to 0, or give "
-            "the run more memory.",
-            -getattr(signal, "SIGBUS", 0): "That is a file of the corpus which was cut off or removed while it was "
-            "read: bring it back, or prepare the corpus anew.",
+            "SIGKILL": "The system does so where memory runs out: lower run.workers, or set it to 0, or give the run "
+            "more memory.",
+            "SIGBUS": "That is a file of the corpus which was cut off or removed while it was read: bring it back, or "
+            "prepare the corpus anew.",
         }
-        mend = causes.get(code or 0, "Try run.workers 0, which makes the batches in the main process.")
+        mend = causes.get(died.cause.split()[-1], "Try run.workers 0, which makes the batches in the main process.")
         raise TrainingError(
-            f"The worker process that makes the batch of step {step + 1} {how}, so the run stops here. {mend} It "
-            "goes on from its newest checkpoint with --resume auto."
+            f"The worker process that makes the batch of step {step + 1} {died.cause}, so the run stops here. {mend} "
+            "It goes on from its newest checkpoint with --resume auto."
         )
 
     def close(self) -> None:
@@ -175,17 +169,8 @@ class _Failure:
     traceback: str
 
 
-class _InWorker(Exception):
-    """Holds the traceback of a worker as text, for --debug."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
 def _work(batches: StepBatches, steps: range, pipe: Connection) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C, torchrun and Slurm send them to every process of a run
-        signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_the_main_process, daemon=True).start()
+    begin_worker()
     torch.set_num_threads(1)
     for step in steps:
         made: list[PackedBatch] | _Failure
@@ -195,26 +180,6 @@ def _work(batches: StepBatches, steps: range, pipe: Connection) -> None:
             kind = next(base for base in type(error).__mro__ if base.__module__ == SeqbertError.__module__)
             made = _Failure(kind, str(error), "".join(traceback.format_exception(error)))
         pipe.send(made)
-
-
-def _end_with_the_main_process() -> None:
-    main = multiprocessing.parent_process()
-    assert main is not None
-    main.join()
-    os._exit(1)
-
-
-@contextlib.contextmanager
-def _signals_held_back() -> Iterator[None]:
-    """Begins a process in such a way that SIGINT and SIGTERM do not reach it before it can say that it ignores them."""
-    if not hasattr(signal, "pthread_sigmask"):  # not a Unix
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _in_words(error: BaseException) -> str:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from seqbert.errors import TrainingError
+
 QUIET_SECONDS = 5.0
 """Where the output is no terminal: seconds between two lines about the same thing."""
 
@@ -53,6 +55,8 @@ class Console:
 
     def start(self, steps: int, done: int) -> None:
         """Begins to show training; ``done`` of ``steps`` lie behind."""
+        if done >= steps:
+            self.say(f"All {steps:,} steps are done: there is nothing left to train.")
         if not self._live:
             return
         from rich.console import Console as RichConsole
@@ -113,38 +117,52 @@ class MetricsLog:
             return
         from torch.utils.tensorboard import SummaryWriter
 
+        self._folder = folder
         path = folder / METRICS
 
         def is_kept(row: dict[str, Any]) -> bool:
             return row["step"] < resumed_at or (row["step"] == resumed_at and (evaluated or not _is_validation(row)))
 
         kept = [json.dumps(row) for row in read_metrics(folder) if is_kept(row)] if resumed_at else []
-        path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        draft = path.with_name(f".{METRICS}.writing")
+        draft.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        draft.replace(path)  # a run that is killed here loses no line
         self._file = path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=resumed_at + 1)
 
     def write(self, record: dict[str, Any]) -> None:
-        """One line; ``record`` holds ``step``, and numbers that may be nested by vocabulary."""
+        """One line; ``record`` holds ``step``, and numbers that may be nested by vocabulary.
+
+        Raises:
+            TrainingError: It cannot be written, such as on a full disk.
+        """
         if not self._writes:
             return
-        self._file.write(json.dumps(_finite(record)) + "\n")
-        self._file.flush()
-        for name, value in _flatten(record):
-            if name != "step" and isinstance(value, int | float):
-                self._board.add_scalar(name, value, record["step"])
+        try:
+            self._file.write(json.dumps(_finite(record)) + "\n")
+            self._file.flush()
+            for name, value in _flatten(record):
+                if name != "step" and isinstance(value, int | float):
+                    self._board.add_scalar(name, value, record["step"])
+        except OSError as error:
+            raise TrainingError(
+                f'The metrics of step {record["step"]} cannot be written to "{self._folder}": {error.strerror}. '
+                "Make room, or mend what is wrong there; then --resume auto goes on from the newest checkpoint."
+            ) from error
 
     def close(self) -> None:
         """Ends both files."""
         if not self._writes:
             return
-        self._file.close()
-        self._board.close()
+        for file in (self._file, self._board):
+            with suppress(OSError):  # what could not be written has been told by write
+                file.close()
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's ``metrics.jsonl``, but for one that a killed run wrote half; none where there is no file."""
+    """The lines of a run's ``metrics.jsonl``, but for what is none, such as the half of one that a killed run wrote."""
     path = folder / METRICS
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     return [record for line in lines if (record := _parse(line)) is not None]
 
 
@@ -154,10 +172,10 @@ def _is_validation(row: dict[str, Any]) -> bool:
 
 def _parse(line: str) -> dict[str, Any] | None:
     try:
-        record: dict[str, Any] = json.loads(line)
-    except ValueError:  # the last line of a run that was killed while writing it
+        record = json.loads(line)
+    except ValueError:
         return None
-    return record
+    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
 
 
 def _finite(value: Any) -> Any:

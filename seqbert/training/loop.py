@@ -161,7 +161,6 @@ class Loop:
             if stalled or progress.step >= settings.steps:
                 return self.validate() if metrics is None else metrics
             self.checkpoints.check()
-            self.world.stop_together()
             sums = self._step(progress.step, next(batches), meter)
             progress.step += 1
             self._is_saved = False
@@ -175,24 +174,28 @@ class Loop:
             self.console.step(progress.step, settings.steps, meter.newest, due, left)
 
     def _step(self, step: int, batches: list[PackedBatch], meter: _Meter) -> dict[str, dict[str, Tensor]]:
-        """Forward and backward over the micro-batches, then one update; gives this process' part of the loss terms."""
+        """Forward and backward over the micro-batches, then one update; gives this process' part of the loss terms.
+
+        Raises:
+            Stopped: if a process was told to stop; nothing is changed then.
+        """
         settings = self.settings
         rate = settings.learning_rate * self.schedule(step, settings.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
-        pieces = [split(batch, self.device.micro_tokens) for batch in batches]
-        slots, counts, tokens = self._agree(batches, [len(cut) for cut in pieces])
-        cut = [
-            cut[number] if number < len(cut) else idle(batch)
-            for batch, cut, most in zip(batches, pieces, slots, strict=True)
+        own = [split(batch, self.device.micro_tokens) for batch in batches]
+        slots, counts, tokens = self._agree(batches, [len(of_batch) for of_batch in own])
+        pieces = [
+            of_batch[number] if number < len(of_batch) else idle(batch)
+            for batch, of_batch, most in zip(batches, own, slots, strict=True)
             for number in range(most)
         ]
         sums: dict[str, dict[str, Tensor]] = defaultdict(dict)
         self.optimizer.zero_grad(set_to_none=True)
-        for number, piece in enumerate(cut):
+        for number, piece in enumerate(pieces):
             torch.manual_seed(dropout_seed(settings.seed, step, number, self.world.rank))
-            last = number == len(cut) - 1
-            with nullcontext() if last else without_exchange(self._replica), exchange():
+            is_last = number == len(pieces) - 1
+            with nullcontext() if is_last else without_exchange(self._replica), exchange():
                 loss, shares = self._replica(piece.to(self.device.torch), counts[piece.vocabulary])
                 loss.backward()
             if piece.counted:
@@ -216,7 +219,7 @@ class Loop:
         own = [_targets(batch) for batch in batches]
         tokens = sum(batch.tokens for batch in batches if batch.counted)
         row = [tokens, *pieces, *(count for counts in own for count in counts.values())]
-        table = self.world.gather(row)
+        table = self.world.agree(row)
         total = iter(table.sum(0)[1 + len(pieces) :].tolist())
         counts = {
             batch.vocabulary: {name: next(total) for name in names} for batch, names in zip(batches, own, strict=True)

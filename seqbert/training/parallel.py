@@ -15,6 +15,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from seqbert.data.packing import Share
 from seqbert.errors import Stopped, TrainingError
@@ -115,15 +117,17 @@ class World:
         """Returns when every process has come here."""
         self.gather([0])
 
-    def stop_together(self) -> None:
-        """Ends the work in all processes where one was told to.
+    def agree(self, row: Sequence[int] = ()) -> np.ndarray:
+        """As :meth:`gather`, where all processes may also end together.
 
         Raises:
-            Stopped: One was.
+            Stopped: One of them was told to stop.
         """
-        signals = self.gather([self.signals.received or 0])[:, 0]
+        table = self.gather([self.signals.received or 0, *row])
+        signals = table[:, 0]
         if signals.any():
             raise Stopped(int(signals[signals > 0][0]))
+        return table[:, 1:]
 
     def replicate(self, module: nn.Module) -> nn.Module:
         """A module whose gradients are added up over all processes in the backward pass; itself where it is alone.
@@ -133,9 +137,27 @@ class World:
         """
         if self.size == 1:
             return module
-        replica = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True, find_unused_parameters=True)
+        replica = nn.parallel.DistributedDataParallel(
+            _WithSpare(module), gradient_as_bucket_view=True, find_unused_parameters=True
+        )
         replica.register_comm_hook(None, lambda _, bucket: _add_up(bucket.buffer()))
         return replica
+
+
+class _WithSpare(nn.Module):
+    """A module with a parameter that no backward pass reaches.
+
+    PyTorch takes a step that uses all parameters as a sign that looking for unused ones is in vain, and warns each user
+    of it.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.spare = nn.Parameter(torch.zeros(1, device=next(module.parameters()).device))
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.module(*arguments)
 
 
 ALONE = World()
@@ -153,15 +175,22 @@ def join(signals: StopSignals | None = None) -> Iterator[World]:
     if gpu:
         torch.cuda.set_device(local_rank)
     with exchange():
-        dist.init_process_group("cuda:nccl,cpu:gloo" if gpu else "gloo")
+        met, rank, size = next(rendezvous("env://"))
+        # torchrun keeps what is written there when it starts a job again, and with it the addresses of the dead.
+        store = PrefixStore(f"{_restarts()} of {size}", met)
+        dist.init_process_group("cuda:nccl,cpu:gloo" if gpu else "gloo", store=store, rank=rank, world_size=size)
         host = dist.new_group(backend="gloo", timeout=PATIENCE)
-    yield World(dist.get_rank(), size, local_rank, host, signals)
+    yield World(rank, size, local_rank, host, signals)
     dist.destroy_process_group()  # not after an error: it would wait for processes that wait for this one
 
 
 def is_restarted() -> bool:
     """Whether torchrun has started the job again after a process of it had died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return _restarts() > 0
+
+
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def without_exchange(module: nn.Module) -> AbstractContextManager[Any]:
@@ -180,11 +209,11 @@ def exchange() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        lost = isinstance(error, dist.DistError) or "onnection" in str(error) or "peer" in str(error)
-        if not (dist.is_initialized() and lost):
+        lost = isinstance(error, dist.DistError) or "onnect" in str(error) or "peer" in str(error)
+        if "RANK" not in os.environ or not lost:
             raise
         raise TrainingError(
-            f"Process {dist.get_rank()} ends because another process of the job has: what happened stands in that "
+            f"Process {os.environ['RANK']} ends because another process of the job has: what happened stands in that "
             "one's own message."
         ) from error
 

@@ -109,18 +109,25 @@ class Resuming:
         path = self._checkpoint()
         if path is None:
             return begun
-        progress = checkpoint.load_checkpoint(path, model, optimizer, self.note if self.allow_changes else None)
-        changed = [name for name, fingerprint in data.items() if progress.data.get(name) != fingerprint]
+        known = checkpoint.read_progress(path).data
+        changed = [name for name, fingerprint in data.items() if known.get(name) != fingerprint]
         if changed and not self.allow_changes:
             raise ConfigError(
                 f'The data of {", ".join(changed)} is not what the run in "{self.folder.path}" was begun with, so '
                 "going on would give neither run. Bring the old files back, begin a new run with init, or go on all "
                 "the same (--allow-changes)."
             )
+        progress = checkpoint.load_checkpoint(path, model, optimizer, self.note if self.allow_changes else None)
         for name, walk in walks.items():
             if name in progress.visited:
                 walk.go_on(progress.step, progress.visited[name])
         self.note(f"Going on after step {progress.step:,}, from {path}.")
+        if changed:
+            self.note(
+                f"The data of {', '.join(changed)} is other than before: which weights are best is decided anew, and "
+                "embeddings of a vocabulary of equal size keep their rows, whatever stands there now."
+            )
+            progress.best_score = progress.best_step = progress.evaluated = None
         other = [
             f"{key} {now} instead of {was}"
             for key, now in manner.items()

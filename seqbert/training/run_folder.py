@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from weakref import WeakSet
 
 import yaml
 
@@ -19,6 +20,19 @@ CONFIG = "config.yaml"
 
 PREPARED = {"data.json", "tokenizers", ".lock"}
 """What stands in a folder in which a run was prepared, or begun and given up before it trained."""
+
+
+_locks: WeakSet[IO[str]] = WeakSet()
+"""What this process holds. A worker is forked with copies, and would hold a lock on where this one was killed."""
+
+
+def _drop_locks() -> None:
+    for file in _locks:
+        file.close()
+
+
+if hasattr(os, "register_at_fork"):  # a Unix
+    os.register_at_fork(after_in_child=_drop_locks)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,25 +108,26 @@ class RunFolder:
             try:
                 yield
             finally:
-                if {path.name for path in self.path.iterdir()} == {".lock"}:
+                if self.path.is_dir() and {path.name for path in self.path.iterdir()} == {".lock"}:
                     (self.path / ".lock").unlink()
                     self.path.rmdir()
 
     def _open_lock(self) -> IO[str]:
         self.path.mkdir(parents=True, exist_ok=True)
         file = (self.path / ".lock").open("w")
+        _locks.add(file)
         try:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # not a Unix
-            pass
-        except OSError as error:
+        except BlockingIOError as error:
             file.close()
             raise ConfigError(
                 f'Another process is writing a run to the folder "{self.path}". Wait for it, or name another folder '
                 "(--output)."
             ) from error
+        except (ImportError, OSError):  # not a Unix, or a file system that knows no locks
+            pass
         return file
 
     def begin(self, resume: bool) -> None:
@@ -139,12 +154,21 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def replace_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Fills a folder beside its place and then puts it there, in place of an older one."""
+    """Fills a folder beside its place and then puts it there, in place of an older one.
+
+    Raises:
+        OSError: It cannot be written, or what it is to stand in is gone; nothing is left of it.
+    """
     draft = path.with_name(f".{path.name}.writing")
     shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    fill(draft)
-    put_in_place(draft, path)
+    draft.mkdir()
+    try:
+        fill(draft)
+        put_in_place(draft, path)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        restore_place(path)
+        raise
 
 
 def put_in_place(draft: Path, path: Path) -> None:
@@ -205,7 +229,11 @@ def domains_of(path: str | Path) -> dict[str, Mapping[str, Any] | None]:
         if (run.path / "config.json").is_file():
             hint = " It is a Hugging Face folder: `seqbert import` makes a run of it, and pretrain takes it as init."
         raise CheckpointError(f'There is no run in "{path}": it has no {CONFIG}.{hint}')
-    tree = yaml.safe_load(run.config.read_text(encoding="utf-8"))
+    try:
+        tree = yaml.safe_load(run.config.read_text(encoding="utf-8"))
+    except (ValueError, yaml.YAMLError) as error:  # ValueError: a byte that is no text
+        problem = " ".join(str(error).split())
+        raise CheckpointError(f'"{run.config}" is not the config of a run: it cannot be read ({problem}).') from error
     try:
         if "task" in tree:
             return {tree["domain"]["name"]: tree["domain"]["options"]}

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -39,7 +39,8 @@ class StopSignals:
 
     def __exit__(self, *exc: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            if handler is not None:  # None: one of another language, which Python cannot put back
+                signal.signal(number, handler)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -61,5 +62,6 @@ class StopSignals:
         if first and not self._held:
             raise Stopped(number)
         if first:
-            # not by print, whose buffer the handler may have broken into
-            os.write(2, f"\n{NAMES[number]}: finishing this step, then saving. Ctrl-C twice ends at once.\n".encode())
+            message = f"\n{NAMES[number]}: finishing this step, then saving. Ctrl-C twice ends at once.\n"
+            with suppress(OSError):  # the same Ctrl-C may have ended who reads this, as in `seqbert … 2>&1 | tee log`
+                os.write(2, message.encode())  # not by print, whose buffer the handler may have broken into

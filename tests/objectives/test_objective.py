@@ -1,14 +1,36 @@
 import pickle
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from letters import objective_and_source
+from letters import build, objective_and_source, write_documents
 
 from seqbert.data.corpus import Corpus
 from seqbert.errors import ConfigError
 from seqbert.models.losses import cross_entropy
 from seqbert.objectives import ObjectiveConfig
 from seqbert.objectives.causal_lm import CausalLMConfig
+
+
+def test_a_document_that_cannot_be_read_any_more_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write_documents(folder / "a.letters", 20)
+    corpus = build(folder, validation=0.0)
+    objective, source = objective_and_source(corpus, ObjectiveConfig())
+    ids, broken = source.split.store.ids, int(source.split.offset[source.split.first_segment[7]])
+
+    def failing(start: int, stop: int) -> np.ndarray:
+        if start <= broken < stop:
+            raise IndexError("gone")
+        return ids(start, stop)
+
+    source.split.store.ids = failing  # type: ignore[method-assign]
+    with pytest.raises(IndexError) as found:
+        for step in range(20):
+            objective.examples(source, step)
+    assert found.value.__notes__ == ["in the document a-7 (" + str(folder / "a.letters") + ":7)"]
 
 
 def test_a_step_fills_its_token_budget_and_never_exceeds_it(corpus: Corpus) -> None:

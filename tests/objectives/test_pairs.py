@@ -33,7 +33,7 @@ def pairs(corpus: Corpus, kind: str, steps: int = 20, max_length: int = 96):  # 
 
 
 def document_of(split, place: int) -> int:  # type: ignore[no-untyped-def]
-    starts = split.offset[split.first_segment[:-1]]
+    starts = split.offset[split.first_segment]
     return int(np.searchsorted(starts, place, side="right")) - 1
 
 
