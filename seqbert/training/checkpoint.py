@@ -14,6 +14,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ class Checkpoints:
         self.folder, self.keep, self.writes = folder, keep, writes
         if writes:
             folder.mkdir(exist_ok=True)
+            _tidy(folder)
         self._writer: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -149,16 +151,25 @@ def write_checkpoint(folder: Path, files: Mapping[str, Mapping[str, Tensor]], st
 
 
 def remove_old(folder: Path, newest: int, best: int | None, keep: int) -> None:
-    """Removes what is older than the newest ``keep`` and not of the best step, what is abandoned, and drafts.
+    """Removes what is older than the newest ``keep`` and not of the best step, and what is abandoned.
 
-    Abandoned is what was written beyond ``newest`` before the run was taken up again further back.
+    Abandoned is what was written beyond ``newest`` before the run was taken up again further back. What is removed is
+    renamed first, so that a kill leaves no checkpoint that looks damaged.
     """
-    steps = sorted(_complete(folder))
+    steps = _complete(folder)
     older = [step for step in steps if step <= newest]
     kept = {*older[max(0, len(older) - keep) :], best}
-    for step in steps:
-        if step not in kept:
-            shutil.rmtree(folder / f"step-{step:08d}", ignore_errors=True)
+    for path in (folder / f"step-{step:08d}" for step in steps if step not in kept):
+        gone = path.with_name(f".{path.name}.removing")
+        with suppress(OSError):
+            path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def _tidy(folder: Path) -> None:
+    """Takes away what a kill left half written or half removed, and puts back what it left aside."""
+    for step in _complete(folder):
+        restore_place(folder / f"step-{step:08d}")
     for path in folder.glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -167,7 +178,7 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None] = lambda message
     """The newest checkpoint under ``folder`` that is intact, or None; ``warn`` is told of damaged ones."""
     for step in _complete(folder):
         restore_place(folder / f"step-{step:08d}")
-    for step in sorted(_complete(folder), reverse=True):
+    for step in reversed(_complete(folder)):
         path = folder / f"step-{step:08d}"
         damage = find_damage(path)
         if damage is None:

@@ -12,7 +12,7 @@ import numpy as np
 from seqbert.analysis import plots
 from seqbert.tasks import Prediction, Source, Task
 from seqbert.tasks.metrics import Scores, confusion, is_span_scheme, span_report
-from seqbert.training.run_folder import write_json
+from seqbert.training.run_folder import write_json, write_text
 
 
 def scores_tree(scores: Scores) -> dict[str, dict[str, Any]]:
@@ -55,7 +55,7 @@ def write_evaluation(
         json.dumps(prediction_row(prediction, example.label), ensure_ascii=False)
         for prediction, example in zip(predictions, source.records.examples, strict=True)
     ]
-    (folder / "predictions.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_text(folder / "predictions.jsonl", "".join(f"{line}\n" for line in lines))
     matrix = _confusion(task, source, predictions, tags)
     if matrix is not None and task.label_names is not None:
         write_json(folder / "confusion.json", {"labels": task.label_names, "rows_are_true": matrix.tolist()})

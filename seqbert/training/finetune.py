@@ -36,7 +36,7 @@ from seqbert.training.optimizers import build_optimizer
 from seqbert.training.parallel import World, is_restarted, join
 from seqbert.training.preparation import check_keeps, read_tokenizer
 from seqbert.training.resuming import Resuming, check_places, manner_of
-from seqbert.training.run_folder import RunFolder, replace_folder, write_json
+from seqbert.training.run_folder import RunFolder, replace_folder, write_json, write_text
 from seqbert.training.signals import StopSignals
 
 WORST = sys.float_info.max
@@ -187,8 +187,8 @@ class _Runs:
     def _write_inputs(self) -> None:
         path = self.folder.tokenizer(self.name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.tokenizer_json, encoding="utf-8")
-        self.folder.config.write_text(config_tree.dump(self.config), encoding="utf-8")
+        write_text(path, self.tokenizer_json)
+        write_text(self.folder.config, config_tree.dump(self.config))
         write_json(
             self.folder.path / "data.json",
             {
@@ -263,7 +263,7 @@ class _Runs:
 
             if (chosen.path / name).is_dir():
                 replace_folder(self.folder.path / name, fill)
-        shutil.copyfile(chosen.task, self.folder.task)
+        write_text(self.folder.task, chosen.task.read_text(encoding="utf-8"))
 
     def _draw_seeds(self, values: dict[int, dict[str, dict[str, float | None]]]) -> None:
         from seqbert.analysis import plots
@@ -342,7 +342,7 @@ class _Run:
         if self.folder is not self.runs.folder:
             training = dataclasses.replace(self.config.training, seeds=1)
             alone = dataclasses.replace(self.config, output=str(self.folder.path), seed=self.seed, training=training)
-            self.folder.config.write_text(config_tree.dump(alone), encoding="utf-8")
+            write_text(self.folder.config, config_tree.dump(alone))
 
     def _model(self) -> Model:
         runs, training = self.runs, self.config.training

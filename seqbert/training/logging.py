@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqbert.errors import TrainingError
+from seqbert.training.run_folder import write_text
 
 QUIET_SECONDS = 5.0
 """Where the output is no terminal: seconds between two lines about the same thing."""
@@ -124,9 +125,7 @@ class MetricsLog:
             return row["step"] < resumed_at or (row["step"] == resumed_at and (evaluated or not _is_validation(row)))
 
         kept = [json.dumps(row) for row in read_metrics(folder) if is_kept(row)] if resumed_at else []
-        draft = path.with_name(f".{METRICS}.writing")
-        draft.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        draft.replace(path)  # a run that is killed here loses no line
+        write_text(path, "".join(f"{line}\n" for line in kept))
         self._file = path.open("a", encoding="utf-8")
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=resumed_at + 1)
 

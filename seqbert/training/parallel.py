@@ -174,12 +174,20 @@ def join(signals: StopSignals | None = None) -> Iterator[World]:
     gpu = torch.cuda.is_available() and local_rank < torch.cuda.device_count()
     if gpu:
         torch.cuda.set_device(local_rank)
-    with exchange():
+    backend = "cuda:nccl,cpu:gloo" if gpu else "gloo"
+    try:
         met, rank, size = next(rendezvous("env://"))
         # torchrun keeps what is written there when it starts a job again, and with it the addresses of the dead.
         store = PrefixStore(f"{_restarts()} of {size}", met)
-        dist.init_process_group("cuda:nccl,cpu:gloo" if gpu else "gloo", store=store, rank=rank, world_size=size)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
         host = dist.new_group(backend="gloo", timeout=PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise TrainingError(
+            f"Process {os.environ.get('RANK', 'without RANK')} does not find the other processes of its "
+            f"job (WORLD_SIZE {size}): {reason}. If one of them has ended, its own message says why. Otherwise see "
+            "whether torchrun starts them all, and whether the machines reach each other."
+        ) from error
     yield World(rank, size, local_rank, host, signals)
     dist.destroy_process_group()  # not after an error: it would wait for processes that wait for this one
 
@@ -209,11 +217,11 @@ def exchange() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        lost = isinstance(error, dist.DistError) or "onnect" in str(error) or "peer" in str(error)
-        if "RANK" not in os.environ or not lost:
+        lost = isinstance(error, dist.DistError) or "onnection" in str(error) or "peer" in str(error)
+        if not (dist.is_initialized() and lost):
             raise
         raise TrainingError(
-            f"Process {os.environ['RANK']} ends because another process of the job has: what happened stands in that "
+            f"Process {dist.get_rank()} ends because another process of the job has: what happened stands in that "
             "one's own message."
         ) from error
 

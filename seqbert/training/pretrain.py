@@ -27,7 +27,7 @@ from seqbert.training.parallel import World, is_restarted, join
 from seqbert.training.preparation import Preparation
 from seqbert.training.pretrain_config import DomainConfig, PretrainConfig, load_config
 from seqbert.training.resuming import Resuming, check_places, manner_of
-from seqbert.training.run_folder import RunFolder, replace_folder, write_json
+from seqbert.training.run_folder import RunFolder, replace_folder, write_json, write_text
 from seqbert.training.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class _Run:
         return Source(corpus, split, plan, seed, config.training.max_length, budget)
 
     def _write_inputs(self, corpora: Mapping[str, Corpus]) -> None:
-        self.folder.config.write_text(config_tree.dump(self.config), encoding="utf-8")
+        write_text(self.folder.config, config_tree.dump(self.config))
         write_inputs(self.folder, corpora)
 
     def _model(self, corpora: Mapping[str, Corpus], objectives: Mapping[str, Objective]) -> Model:
@@ -363,7 +363,7 @@ def write_inputs(folder: RunFolder, corpora: Mapping[str, Corpus]) -> None:
     """Writes the tokenizers and the data report into a run's folder."""
     for name, corpus in corpora.items():
         folder.tokenizer(name).parent.mkdir(parents=True, exist_ok=True)
-        folder.tokenizer(name).write_text(corpus.tokenizer_json, encoding="utf-8")
+        write_text(folder.tokenizer(name), corpus.tokenizer_json)
     write_json(folder.path / "data.json", {name: corpus.report for name, corpus in corpora.items()})
 
 

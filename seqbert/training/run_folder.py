@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 from weakref import WeakSet
@@ -147,9 +147,14 @@ class RunFolder:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes a JSON file whole: a reader sees the old one or the new one."""
+    """Writes a JSON file, as :func:`write_text` does."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, content: str) -> None:
+    """Writes a text file whole: a reader, and a run that is taken up after a kill, sees the old one or the new one."""
     draft = path.with_name(f".{path.name}.writing")
-    draft.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft.write_text(content, encoding="utf-8")
     draft.replace(path)
 
 
@@ -186,8 +191,9 @@ def put_in_place(draft: Path, path: Path) -> None:
 
 def restore_place(path: Path) -> None:
     """Puts a folder back that was moved aside for another one which never came."""
-    if not path.exists() and _aside(path).is_dir():
-        _aside(path).rename(path)
+    if not path.exists():
+        with suppress(FileNotFoundError):  # nothing was, or another process of the job was quicker
+            _aside(path).rename(path)
 
 
 def _aside(path: Path) -> Path:

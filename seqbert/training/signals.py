@@ -34,7 +34,8 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._receive) for number in NAMES}
+            heeded = [number for number in NAMES if signal.getsignal(number) is not signal.SIG_IGN]  # as under nohup
+            self._before = {number: signal.signal(number, self._receive) for number in heeded}
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -37,7 +37,7 @@ def names(folder: Path) -> list[str]:
 
 def test_weights_optimizer_state_and_progress_come_back_bit_for_bit(tmp_path: Path) -> None:
     model, optimizer = trained()
-    written = Progress(7, tokens=99, best_score=1.5, best_step=5, evaluated=5, visited={"a": 70}, manner={"device": "x"})
+    written = Progress(7, 99, best_score=1.5, best_step=5, evaluated=5, visited={"a": 70}, manner={"device": "x"})
     other, other_optimizer = trained(seed=1)
     assert load_checkpoint(save(tmp_path, written), other, other_optimizer) == written
     for one, two in zip(model.parameters(), other.parameters(), strict=True):
@@ -179,3 +179,12 @@ def test_another_models_checkpoint_is_refused_or_gives_what_fits(tmp_path: Path)
     assert torch.equal(other[0].weight, trained()[0][0].weight)  # type: ignore[index]
     assert said == ["Weights that begin anew: 1.bias, 1.weight."]
     assert set(optimizer.state) == {other[0].weight, other[0].bias}
+
+
+def test_what_a_kill_left_half_removed_is_taken_away_when_the_run_goes_on(tmp_path: Path) -> None:
+    path = save(tmp_path, Progress(4))
+    half = tmp_path / ".step-00000002.removing"
+    shutil.copytree(path, half)
+    (half / "model.safetensors").unlink()
+    Checkpoints(tmp_path, keep=2)
+    assert names(tmp_path) == ["step-00000004"]
