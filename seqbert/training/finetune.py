@@ -121,7 +121,7 @@ class _Runs:
         if world.leads:
             self.folder.check(overwrite, resume is not None)
             check_places(self.folder, config.init, resume)
-            self.resuming.check_config(config)
+        self.resuming.check_config(config)
         if resume not in (None, "auto") and config.training.seeds > 1:
             raise ConfigError("A run of several seeds is resumed as a whole: --resume auto.")
         assert config.domain.name is not None

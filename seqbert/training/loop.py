@@ -136,6 +136,10 @@ class Loop:
                     if not stop.at_once:
                         self._save_at(stop)
                     raise
+                except Exception:
+                    with suppress(CheckpointError):
+                        self.checkpoints.wait()  # what is being written is still good
+                    raise
         finally:
             self.console.close()
         return metrics

@@ -156,7 +156,7 @@ class _Run:
         if world.leads:
             self.folder.check(overwrite, resume is not None)
             check_places(self.folder, config.init, resume)
-            self.resuming.check_config(config)
+        self.resuming.check_config(config)
 
     def carry_out(self) -> PretrainResult:
         with self.folder.lock() if self.world.leads else nullcontext():

@@ -37,6 +37,10 @@ def check_places(folder: RunFolder, init: str | None, resume: str | None) -> Non
         )
 
 
+JUDGED_BY = ("domain", "data", "task", "objective", "training.max_length", "training.validation_tokens")
+"""The keys, or how they begin, that a score depends on beside the weights."""
+
+
 class Walk(Protocol):
     """What sequences are drawn from, in the order of epochs."""
 
@@ -58,12 +62,14 @@ class Resuming:
         resume: "auto": from its newest intact checkpoint; a path: from that one; None: it begins.
         allow_changes: Whether it may go on with another batch, other data, another vocabulary or objective.
         note: Is told what was done.
+        is_judged_anew: Whether scores of the run so far cannot be compared with those to come.
     """
 
     folder: RunFolder
     resume: str | None
     allow_changes: bool
     note: Callable[[str], None]
+    is_judged_anew: bool = False
 
     def check_config(self, config: Any) -> None:
         """Makes sure that the run goes on with the config that it was begun with; how it is carried out may differ.
@@ -83,6 +89,7 @@ class Resuming:
             )
         if changes:
             self.note(f"It goes on with another config: {'; '.join(changes)}.")
+        self.is_judged_anew = any(change.startswith(JUDGED_BY) for change in changes)
 
     def restore(
         self,
@@ -124,9 +131,11 @@ class Resuming:
         self.note(f"Going on after step {progress.step:,}, from {path}.")
         if changed:
             self.note(
-                f"The data of {', '.join(changed)} is other than before: which weights are best is decided anew, and "
-                "embeddings of a vocabulary of equal size keep their rows, whatever stands there now."
+                f"The data of {', '.join(changed)} is other than before: embeddings of a vocabulary of equal size keep "
+                "their rows, whatever stands there now."
             )
+        if changed or self.is_judged_anew:
+            self.note("Which weights are the best is decided anew, since scores cannot be compared.")
             progress.best_score = progress.best_step = progress.evaluated = None
         other = [
             f"{key} {now} instead of {was}"
