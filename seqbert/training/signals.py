@@ -44,6 +44,17 @@ class StopSignals:
                 signal.signal(number, handler)
 
     @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """Lets signals end the process by themselves, while it waits where Python's handlers cannot run."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            yield
+        finally:
+            for number in self._before:
+                signal.signal(number, self._receive)
+
+    @contextmanager
     def held(self) -> Iterator[None]:
         """Notes the first signal instead of ending the work; raises :class:`Stopped` at the end if nobody has."""
         self._held = True
