@@ -167,7 +167,7 @@ def make_plan(task: Task, arguments: argparse.Namespace, overrides: Sequence[str
         ConfigError: An option is none of the config's, or the task's folder holds a run of another config.
     """
     from seqbert.training.finetune_config import load_finetune_config
-    from seqbert.training.resuming import check_same_config
+    from seqbert.training.resuming import Resuming
     from seqbert.training.run_folder import RunFolder
 
     data = find_folder(Path(arguments.data), task)
@@ -186,8 +186,7 @@ def make_plan(task: Task, arguments: argparse.Namespace, overrides: Sequence[str
     missing = [name for name in needed if not (data / name).is_file()]
     if missing:
         return Plan(task, lacks=f'the folder "{data}" has no {", ".join(missing)}')
-    if run.exists():
-        check_same_config(run, config)
+    Resuming(run, "auto", allow_changes=False, note=print).check_config(config)
     return Plan(task, data, config, (run.path / "result.json").is_file())
 
 

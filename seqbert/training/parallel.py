@@ -175,12 +175,14 @@ def join(signals: StopSignals | None = None) -> Iterator[World]:
     if gpu:
         torch.cuda.set_device(local_rank)
     backend = "cuda:nccl,cpu:gloo" if gpu else "gloo"
+    signals = signals or StopSignals()
     try:
-        met, rank, size = next(rendezvous("env://"))
-        # torchrun keeps what is written there when it starts a job again, and with it the addresses of the dead.
-        store = PrefixStore(f"{_restarts()} of {size}", met)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-        host = dist.new_group(backend="gloo", timeout=PATIENCE)
+        with signals.unheard():
+            met, rank, size = next(rendezvous("env://"))
+            # torchrun keeps what is written there when it starts a job again, and with it the addresses of the dead.
+            store = PrefixStore(f"{_restarts()} of {size}", met)
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+            host = dist.new_group(backend="gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise TrainingError(
