@@ -167,6 +167,7 @@ def make_plan(task: Task, arguments: argparse.Namespace, overrides: Sequence[str
         ConfigError: An option is none of the config's, or the task's folder holds a run of another config.
     """
     from seqbert.training.finetune_config import load_finetune_config
+    from seqbert.training.parallel import ALONE
     from seqbert.training.resuming import Resuming
     from seqbert.training.run_folder import RunFolder
 
@@ -186,7 +187,7 @@ def make_plan(task: Task, arguments: argparse.Namespace, overrides: Sequence[str
     missing = [name for name in needed if not (data / name).is_file()]
     if missing:
         return Plan(task, lacks=f'the folder "{data}" has no {", ".join(missing)}')
-    Resuming(run, "auto", allow_changes=False, note=print).check_config(config)
+    Resuming(run, "auto", allow_changes=False, note=print, world=ALONE).check_config(config)
     return Plan(task, data, config, (run.path / "result.json").is_file())
 
 

@@ -74,9 +74,8 @@ class Target(_Sent):
 
     def to(self, device: torch.device) -> Target:
         """The same target on a device."""
-        symbols = None if self.symbols is None else self.symbols.to(device, non_blocking=True)
-        index, labels = (t.to(device, non_blocking=True) for t in (self.index, self.labels))
-        return Target(index, labels, symbols, self.of_sequences)
+        symbols = None if self.symbols is None else _on(self.symbols, device)
+        return Target(_on(self.index, device), _on(self.labels, device), symbols, self.of_sequences)
 
 
 @dataclasses.dataclass(slots=True)
@@ -139,13 +138,15 @@ class PackedBatch(_Sent):
         return len(self.ids)
 
     def to(self, device: torch.device) -> PackedBatch:
-        """The same batch on a device; copies do not wait where the memory is pinned."""
+        """The same batch on a device, on its way there when this returns: nothing waits for what a GPU still computes.
+
+        The one on the host may be dropped at once.
+        """
         ids, segment_ids, positions, cu_seqlens, record = (
-            t.to(device, non_blocking=True)
-            for t in (self.ids, self.segment_ids, self.positions, self.cu_seqlens, self.record)
+            _on(tensor, device) for tensor in (self.ids, self.segment_ids, self.positions, self.cu_seqlens, self.record)
         )
         targets = {name: target.to(device) for name, target in self.targets.items()}
-        choice = None if self.choice is None else self.choice.to(device, non_blocking=True)
+        choice = None if self.choice is None else _on(self.choice, device)
         return PackedBatch(
             self.vocabulary,
             ids,
@@ -158,6 +159,17 @@ class PackedBatch(_Sent):
             choice,
             self.counted,
         )
+
+
+def _on(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device. The copy to a GPU runs in the background, which it does from pinned memory alone.
+
+    Pinned here rather than where batches are made: those come through pipes and are split, into memory of every kind.
+    PyTorch keeps pinned memory for the next batch, and until the copy is done.
+    """
+    if device.type == "cuda" and tensor.is_cpu:
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def pack(vocabulary: str, sequences: Sequence[np.ndarray]) -> PackedBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Literal
@@ -254,7 +255,8 @@ class Batcher:
     def steps(self, epochs: float) -> int:
         """Steps after which so many epochs are through."""
         begun, edge, rest = self._edge()
-        return max(1, begun + rest + round((epochs - edge / self.total) * self.steps_per_epoch))
+        passed = edge // self.total * self.steps_per_epoch  # whole epochs, so that the sum is where it was begun or not
+        return max(1, begun + rest + math.floor(epochs * self.steps_per_epoch + 0.5) - passed)
 
     def visited(self, step: int) -> int:
         """Items, over all epochs, that the steps before this one took."""

@@ -69,13 +69,18 @@ class Checkpoints:
         folder: Where they go, in a folder that is there.
         keep: How many of the newest are kept; that of the best step is kept beside them.
         writes: Whether this process writes at all.
+        begun: The step that the run begins or goes on at. What lies beyond is abandoned, and goes with the next save.
     """
 
-    def __init__(self, folder: Path, keep: int, writes: bool = True) -> None:
+    def __init__(self, folder: Path, keep: int, writes: bool = True, begun: int = 0) -> None:
         self.folder, self.keep, self.writes = folder, keep, writes
         if writes:
             folder.mkdir(exist_ok=True)
             _tidy(folder)
+            for step in _complete(folder):
+                if step > begun:
+                    path = folder / f"step-{step:08d}"
+                    path.rename(path.with_name(f".{path.name}.abandoned"))
         self._writer: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -151,19 +156,19 @@ def write_checkpoint(folder: Path, files: Mapping[str, Mapping[str, Tensor]], st
 
 
 def remove_old(folder: Path, newest: int, best: int | None, keep: int) -> None:
-    """Removes what is older than the newest ``keep`` and not of the best step, and what is abandoned.
+    """Removes what is older than the newest ``keep`` and not of the best step, and what was abandoned.
 
-    Abandoned is what was written beyond ``newest`` before the run was taken up again further back. What is removed is
-    renamed first, so that a kill leaves no checkpoint that looks damaged.
+    What is removed is renamed first, so that a kill leaves no checkpoint that looks damaged.
     """
-    steps = _complete(folder)
-    older = [step for step in steps if step <= newest]
-    kept = {*older[max(0, len(older) - keep) :], best}
+    steps = [step for step in _complete(folder) if step <= newest]
+    kept = {*steps[max(0, len(steps) - keep) :], best}
     for path in (folder / f"step-{step:08d}" for step in steps if step not in kept):
         gone = path.with_name(f".{path.name}.removing")
         with suppress(OSError):
             path.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
+    for path in folder.glob(".step-*.abandoned"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _tidy(folder: Path) -> None:
@@ -217,6 +222,7 @@ def load_checkpoint(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     changed: Callable[[str], None] | None = None,
+    is_checked: bool = False,
 ) -> Progress:
     """Puts a checkpoint's weights and optimizer state in place and returns how far it was.
 
@@ -226,11 +232,12 @@ def load_checkpoint(
         optimizer: Takes its state.
         changed: Where the model may be another than the checkpoint's: is told which weights begin anew and which are
             left behind.
+        is_checked: Whether its checksums are known to be right.
 
     Raises:
         CheckpointError: if the checkpoint is damaged, or is of another model.
     """
-    if (damage := find_damage(path)) is not None:
+    if not is_checked and (damage := find_damage(path)) is not None:
         raise CheckpointError(f'The checkpoint "{path}" is damaged: {damage}.')
     weights, own = _read_tensors(path / "model.safetensors"), model.state_dict()
     fitting = {name: tensor for name, tensor in weights.items() if name in own and tensor.shape == own[name].shape}
@@ -243,6 +250,15 @@ def load_checkpoint(
     model.load_state_dict(own | fitting)
     _restore_optimizer(model, optimizer, _read_tensors(path / "optimizer.safetensors"), fitting.keys())
     return read_progress(path)
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Puts the weights of an intact checkpoint of the same model in place, and nothing else.
+
+    Raises:
+        CheckpointError: if they cannot be read.
+    """
+    model.load_state_dict(_read_tensors(path / "model.safetensors"))
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

@@ -32,7 +32,7 @@ class RunConfig:
     log_every: int = 10
     """Steps between two lines of metrics.jsonl."""
     checkpoint_every: int = 100
-    """Steps between two checkpoints; fine-tuning writes one with each validation too."""
+    """Steps between two checkpoints; one is written too where a validation finds the best weights so far."""
     keep: int = 3
     """Checkpoints that are kept."""
 
@@ -65,6 +65,8 @@ class Device:
         device = _find(config.device)
         if device.type == "cuda" and world.size > 1:
             device = _own_gpu(config.device, world.local_rank)
+        if device.type == "mps" and world.size > 1:
+            raise ConfigError("Several processes cannot share the device mps: set run.device to cpu.")
         gpu = device.type == "cuda"
         bf16 = config.precision == "bf16" or (config.precision == "auto" and gpu and torch.cuda.is_bf16_supported())
         return cls(device, bf16, config.micro_tokens or (32768 if gpu else 4096), config.compile)

@@ -33,10 +33,10 @@ from seqbert.training.loader import load_steps
 from seqbert.training.logging import Console, MetricsLog, read_metrics
 from seqbert.training.loop import Loop, LoopSettings
 from seqbert.training.optimizers import build_optimizer
-from seqbert.training.parallel import World, is_restarted, join
+from seqbert.training.parallel import World, job_name, join
 from seqbert.training.preparation import check_keeps, read_tokenizer
-from seqbert.training.resuming import Resuming, check_places, manner_of
-from seqbert.training.run_folder import RunFolder, replace_folder, write_json, write_text
+from seqbert.training.resuming import Resuming, as_restarted, check_places, manner_of
+from seqbert.training.run_folder import MODEL_STEP, RunFolder, replace_folder, write_json, write_text
 from seqbert.training.signals import StopSignals
 
 WORST = sys.float_info.max
@@ -95,9 +95,8 @@ def finetune(
         Stopped: at Ctrl-C or SIGTERM.
     """
     settings = load_finetune_config(config, overrides)
-    if is_restarted():
-        resume, overwrite = "auto", False
     with StopSignals() as signals, join(signals) as world, Console(world.leads) as console:
+        resume, overwrite = as_restarted(RunFolder(Path(settings.output)), world, resume, overwrite)
         return _Runs(settings, console, world, resume, overwrite, allow_changes).carry_out()
 
 
@@ -117,9 +116,10 @@ class _Runs:
         self.notes: list[str] = []
         self.device = Device.of(config.run, world)
         self.folder = RunFolder(Path(config.output))
-        self.resuming = Resuming(self.folder, resume, allow_changes, self.note)
+        self.resuming = Resuming(self.folder, resume, allow_changes, self.note, world)
+        self.overwrite = overwrite
+        self._check_folder()
         if world.leads:
-            self.folder.check(overwrite, resume is not None)
             check_places(self.folder, config.init, resume)
         self.resuming.check_config(config)
         if resume not in (None, "auto") and config.training.seeds > 1:
@@ -139,7 +139,12 @@ class _Runs:
 
     def carry_out(self) -> FinetuneResult:
         with self.folder.lock() if self.world.leads else nullcontext():
+            self._check_folder()  # again, for another run may have come and gone in the meantime
             return self._carry_out()
+
+    def _check_folder(self) -> None:
+        if self.world.leads:
+            self.folder.check(self.overwrite, self.resuming.resume is not None)
 
     def _carry_out(self) -> FinetuneResult:
         config, training = self.config, self.config.training
@@ -154,17 +159,18 @@ class _Runs:
         seeds = range(config.seed, config.seed + training.seeds)
         several = len(seeds) > 1
         folders = [RunFolder(self.folder.path / "seeds" / str(seed)) if several else self.folder for seed in seeds]
-        first = _Run(self, seeds[0], folders[0])  # whatever is wrong shows before the folder is touched
+        run: _Run | None = _Run(self, seeds[0], folders[0])  # whatever is wrong shows before the folder is touched
         self.world.wait()
         if self.world.leads:
-            self.folder.begin(resume=self.resuming.resume is not None)
+            self.folder.begin(self.resuming.resume is not None, job_name())
             self._write_inputs()
         done = {}
         for number, (seed, folder) in enumerate(zip(seeds, folders, strict=True)):
             if several:
                 self.console.say(f"Seed {seed} ({number + 1} of {len(seeds)})")
-            run = _Run(self, seed, folder) if number else first
+            run = run or _Run(self, seed, folder)
             done[seed] = run.carry_out()
+            run = None  # before the model of the next seed is made
         return self._result(done)
 
     def _tokenizer(self) -> str:
@@ -298,7 +304,6 @@ class _Run:
         self.runs, self.seed, self.folder, self.world = runs, seed, folder, runs.world
         self.task, self.config = runs.task, runs.config
         training = runs.config.training
-        self.begun = time.monotonic()
         self.model = self._model()
         self.optimizer = build_optimizer(
             training.optimizer,
@@ -308,7 +313,9 @@ class _Run:
             self.model.config.num_hidden_layers,
         )
         self.source = self._training_source()
-        self.progress = dataclasses.replace(runs.resuming, folder=folder).restore(
+        self.begun = time.monotonic()
+        self.resuming = dataclasses.replace(runs.resuming, folder=folder)
+        self.progress = self.resuming.restore(
             self.model,
             self.optimizer,
             {runs.name: self.source},
@@ -423,23 +430,25 @@ class _Run:
                 clip_norm=training.clip_norm,
                 evaluate_every=every,
                 log_every=run.log_every,
-                checkpoint_every=min(every, run.checkpoint_every),
+                checkpoint_every=run.checkpoint_every,
                 evaluate_first=False,
                 patience=training.early_stopping,
             ),
             device=self.runs.device,
             world=self.world,
-            checkpoints=Checkpoints(self.folder.checkpoints, run.keep, self.world.leads),
+            checkpoints=Checkpoints(self.folder.checkpoints, run.keep, self.world.leads, self.progress.step),
             validate=validate,
             score=score,
-            keep_best=lambda: self._save(model),
+            keep_best=lambda: self._save(model, self.progress.best_step),
             visited=lambda step: {name: source.visited(step)},
             console=self.runs.console,
             log=log,
             progress=self.progress,
+            is_saved=not self.resuming.is_changed,
+            best=self.resuming.best,
         )
 
-    def _save(self, model: Model) -> None:
+    def _save(self, model: Model, step: int | None) -> None:
         """Writes the model in Hugging Face layout, and the labels and thresholds that go with it."""
         state = self.task.state()
         kind = PROBLEM_TYPES.get(self.config.task.name)
@@ -458,6 +467,7 @@ class _Run:
                 problem_type=kind,
                 scale=scale,
             )
+            write_json(draft / MODEL_STEP, {"step": step})
 
         try:
             replace_folder(self.folder.path / "model", fill)
@@ -468,6 +478,7 @@ class _Run:
     def _evaluate(self) -> dict[str, dict[str, Any]]:
         """Scores the best weights on validation and test records, with intervals, and writes what was found."""
         self.world.wait()  # until the best weights are written
+        self.world.sees_alike(self.folder.path / "model" / MODEL_STEP)
         trained = Finetuned.of_run(self.folder.path, self.runs.device, self.world)
         summaries = {}
         for part in (VALIDATION, TEST):

@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -18,7 +19,7 @@ from seqbert.data.packing import PackedBatch, idle, split
 from seqbert.data.sampling import counter_hash, stream
 from seqbert.errors import CheckpointError, Stopped, TrainingError
 from seqbert.models.model import Model
-from seqbert.training.checkpoint import Checkpoints, Progress, newest_checkpoint
+from seqbert.training.checkpoint import Checkpoints, Progress, load_weights, newest_checkpoint
 from seqbert.training.device import Device
 from seqbert.training.evaluation import Metrics, reported
 from seqbert.training.logging import Console, MetricsLog
@@ -93,6 +94,8 @@ class Loop:
         console: Speaks to the user.
         log: Writes the metrics.
         progress: How far the run is.
+        is_saved: Whether there is a checkpoint of where it stands, or nothing that is worth one.
+        best: The checkpoint of the best step so far, where its weights are to be kept as such once more.
     """
 
     model: Model
@@ -111,10 +114,12 @@ class Loop:
     console: Console
     log: MetricsLog
     progress: Progress
+    is_saved: bool = True
+    best: Path | None = None
 
     def __post_init__(self) -> None:
         self._replica = self.world.replicate(_Slot(self))
-        self._is_saved = True  # a run begins at a checkpoint, or at nothing that is worth one
+        self._meter = _Meter()
 
     def run(self, batches: Iterator[list[PackedBatch]]) -> dict[str, Metrics]:
         """Trains on the steps that ``batches`` gives, each this process' share for every vocabulary.
@@ -147,16 +152,21 @@ class Loop:
     def _train(self, batches: Iterator[list[PackedBatch]]) -> dict[str, Metrics]:
         settings, progress = self.settings, self.progress
         metrics: dict[str, Metrics] | None = None
-        meter = _Meter()
+        meter = self._meter
+        if self.best is not None:
+            self._keep_best_again(self.best)
+        if not self.is_saved:  # what was changed on resuming is not to be forgotten
+            self._save()
+            self.checkpoints.wait()
         self.console.start(settings.steps, progress.step)
         self.model.train()
         while True:
             if self._is_evaluation_due():
-                self._check_finite(meter)
+                self._check_finite()
                 metrics = self._evaluate()
             stalled = progress.step < settings.steps and self._has_stalled()
-            if stalled or self._is_due(progress.step, settings.checkpoint_every):
-                self._check_finite(meter)
+            is_best = progress.step == progress.best_step
+            if stalled or is_best or self._is_due(progress.step, settings.checkpoint_every):
                 self._save()
             if stalled:
                 self.console.say(
@@ -167,10 +177,10 @@ class Loop:
             self.checkpoints.check()
             sums = self._step(progress.step, next(batches), meter)
             progress.step += 1
-            self._is_saved = False
+            self.is_saved = False
             due = self._is_due(progress.step, settings.log_every)
             if due or self.device.torch.type == "cpu":
-                self._check_finite(meter)
+                self._check_finite()
             if due:
                 self.log.write(self._record(sums, meter))
                 meter.restart()
@@ -242,7 +252,8 @@ class Loop:
         progress = self.progress
         metrics = self.validate()
         values = {f"validation_{name}": reported(row) for name, row in metrics.items()}
-        self.log.write({"step": progress.step, **values})
+        if values:
+            self.log.write({"step": progress.step, **values})
         score = self.score(metrics)
         if score is not None and not math.isfinite(score):
             raise self._diverged(f"The validation loss is {score} after step {progress.step}")
@@ -253,8 +264,17 @@ class Loop:
             if self.world.leads:
                 self.keep_best()
         progress.evaluated = progress.step
-        self._is_saved = not progress.step
+        self.is_saved = not progress.step
         return metrics
+
+    def _keep_best_again(self, path: Path) -> None:
+        """Keeps the weights of a checkpoint as the best, with what validation finds of them."""
+        now = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        load_weights(path, self.model)
+        self.validate()
+        if self.world.leads:
+            self.keep_best()
+        self.model.load_state_dict(now)
 
     def _is_evaluation_due(self) -> bool:
         step = self.progress.step
@@ -263,16 +283,19 @@ class Loop:
         return self.progress.evaluated != step and self._is_due(step, self.settings.evaluate_every)
 
     def _save(self) -> None:
-        if not self._is_saved:
+        if not self.is_saved:
+            self._check_finite()
             self.progress.visited = self.visited(self.progress.step)
             self.checkpoints.save(self.model, self.optimizer, self.progress)
-            self._is_saved = True
+            self.is_saved = True
 
     def _save_at(self, stop: Stopped) -> None:
         """Saves where a signal stopped the run, and gives the signal's message."""
         step = self.progress.step
         self._save()
         self.checkpoints.wait()
+        with suppress(TrainingError):  # others may end at once
+            self.world.wait()
         done = f"Its checkpoint is written in {self.checkpoints.folder}" if step else "There was nothing to save yet"
         after = f"stopped by {NAMES[stop.signal]} after step {step:,} of {self.settings.steps:,}"
         stop.args = (f"{after}. {done}. --resume auto goes on from there.",)
@@ -296,7 +319,8 @@ class Loop:
         }
         return meter.newest
 
-    def _check_finite(self, meter: _Meter) -> None:
+    def _check_finite(self) -> None:
+        meter = self._meter
         losses = torch.stack([loss for _, loss in meter.unchecked]) if meter.unchecked else torch.zeros(0)
         bad = (~torch.isfinite(losses)).nonzero()
         if len(bad):

@@ -5,10 +5,13 @@ A process that is alone never touches ``torch.distributed``.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +22,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from seqbert.data.packing import Share
-from seqbert.errors import Stopped, TrainingError
+from seqbert.errors import CheckpointError, Stopped, TrainingError
 from seqbert.training.signals import StopSignals
 
 PATIENCE = timedelta(days=1)
@@ -117,6 +120,21 @@ class World:
         """Returns when every process has come here."""
         self.gather([0])
 
+    def sees_alike(self, path: Path) -> None:
+        """Makes sure that all processes see the same file, as they do on a file system that they share.
+
+        Raises:
+            CheckpointError: They do not.
+        """
+        if self.size == 1:
+            return
+        digest = hashlib.sha256(path.read_bytes()).digest() if path.is_file() else bytes(8)
+        if len(set(self.gather([int.from_bytes(digest[:7], "big")])[:, 0].tolist())) > 1:
+            raise CheckpointError(
+                f'The processes of the job do not see the same file "{path}": the output folder must lie on a file '
+                "system that all of them share, and that shows to one what another wrote."
+            )
+
     def agree(self, row: Sequence[int] = ()) -> np.ndarray:
         """As :meth:`gather`, where all processes may also end together.
 
@@ -135,29 +153,7 @@ class World:
         Sums, not means: a loss is divided by the count of the whole global step before. Which parameters a backward
         pass leaves out may differ from step to step: those of other vocabularies, or of a head without targets.
         """
-        if self.size == 1:
-            return module
-        replica = nn.parallel.DistributedDataParallel(
-            _WithSpare(module), gradient_as_bucket_view=True, find_unused_parameters=True
-        )
-        replica.register_comm_hook(None, lambda _, bucket: _add_up(bucket.buffer()))
-        return replica
-
-
-class _WithSpare(nn.Module):
-    """A module with a parameter that no backward pass reaches.
-
-    PyTorch takes a step that uses all parameters as a sign that looking for unused ones is in vain, and warns each user
-    of it.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-        self.spare = nn.Parameter(torch.zeros(1, device=next(module.parameters()).device))
-
-    def forward(self, *arguments: Any) -> Any:
-        return self.module(*arguments)
+        return module if self.size == 1 else replica_of(module)
 
 
 ALONE = World()
@@ -194,9 +190,14 @@ def join(signals: StopSignals | None = None) -> Iterator[World]:
     dist.destroy_process_group()  # not after an error: it would wait for processes that wait for this one
 
 
-def is_restarted() -> bool:
-    """Whether torchrun has started the job again after a process of it had died."""
-    return _restarts() > 0
+def restarted_job() -> str | None:
+    """The name of the job, if torchrun has started it again after a process of it had died."""
+    return job_name() if _restarts() > 0 else None
+
+
+def job_name() -> str | None:
+    """The name of the job among those of torchrun; None where torchrun did not start it."""
+    return os.environ.get("TORCHELASTIC_RUN_ID")
 
 
 def _restarts() -> int:
@@ -209,6 +210,42 @@ def without_exchange(module: nn.Module) -> AbstractContextManager[Any]:
     return nullcontext() if no_sync is None else cast("AbstractContextManager[Any]", no_sync())
 
 
+def replica_of(module: nn.Module) -> nn.Module:
+    """A module whose gradients are added up over the default process group, of any size, in the backward pass."""
+    # Unused parameters are looked for even where there can be none: otherwise PyTorch arranges its buckets anew after
+    # the first step of a process. A resumed run would then add its numbers up in another order than the run that was
+    # not interrupted, and three processes or more would no longer arrive at the same bytes.
+    replica = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True, find_unused_parameters=True)
+    replica.register_comm_hook(None, lambda _, bucket: _add_up(bucket.buffer()))
+    _spend_warning(next(module.parameters()).device)
+    return replica
+
+
+def _spend_warning(device: torch.device) -> None:
+    """Lets PyTorch say unheard what it says once in each process that looks for unused parameters and finds none.
+
+    A spare parameter that is never used would silence it too, but have each step wait for the GPU: what no process has
+    used is known only when a map of all of them has been added up and copied to the host.
+    """
+    probe = nn.parallel.DistributedDataParallel(nn.LayerNorm(1, device=device), find_unused_parameters=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
+        _Heard.apply(lambda: probe(torch.ones(1, 1, device=device)))  # type: ignore[no-untyped-call]
+
+
+class _Heard(torch.autograd.Function):
+    """A call whose warnings from C++ become Python's.
+
+    The reducer behind ``DistributedDataParallel`` writes its own to stderr unless C++ code further up the stack
+    collects them, as that of a custom autograd function does.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, call: Callable[[], object]) -> None:
+        with torch.enable_grad():
+            call()
+
+
 @contextmanager
 def exchange() -> Iterator[None]:
     """Around what waits for other processes.
@@ -219,7 +256,8 @@ def exchange() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        lost = isinstance(error, dist.DistError) or "onnection" in str(error) or "peer" in str(error)
+        signs = ("onnection", "peer", "imed out")
+        lost = isinstance(error, dist.DistError) or any(sign in str(error) for sign in signs)
         if not (dist.is_initialized() and lost):
             raise
         raise TrainingError(

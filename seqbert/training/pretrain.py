@@ -23,11 +23,11 @@ from seqbert.training.loader import load_steps
 from seqbert.training.logging import Console, MetricsLog
 from seqbert.training.loop import Loop, LoopSettings
 from seqbert.training.optimizers import build_optimizer
-from seqbert.training.parallel import World, is_restarted, join
+from seqbert.training.parallel import World, job_name, join
 from seqbert.training.preparation import Preparation
 from seqbert.training.pretrain_config import DomainConfig, PretrainConfig, load_config
-from seqbert.training.resuming import Resuming, check_places, manner_of
-from seqbert.training.run_folder import RunFolder, replace_folder, write_json, write_text
+from seqbert.training.resuming import Resuming, as_restarted, check_places, manner_of
+from seqbert.training.run_folder import MODEL_STEP, RunFolder, replace_folder, write_json, write_text
 from seqbert.training.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -129,9 +129,8 @@ def pretrain(
         Stopped: at Ctrl-C or SIGTERM.
     """
     settings = load_config(config, overrides)
-    if is_restarted():
-        resume, overwrite = "auto", False
     with StopSignals() as signals, join(signals) as world, Console(world.leads) as console:
+        resume, overwrite = as_restarted(RunFolder(Path(settings.output)), world, resume, overwrite)
         return _Run(settings, console, world, resume, overwrite, allow_changes).carry_out()
 
 
@@ -152,15 +151,21 @@ class _Run:
         self.device = Device.of(config.run, world)
         self.preparation = Preparation(config, console, world)
         self.folder = RunFolder(Path(config.output))
-        self.resuming = Resuming(self.folder, resume, allow_changes, self._note)
+        self.resuming = Resuming(self.folder, resume, allow_changes, self._note, world)
+        self.overwrite = overwrite
+        self._check_folder()
         if world.leads:
-            self.folder.check(overwrite, resume is not None)
             check_places(self.folder, config.init, resume)
         self.resuming.check_config(config)
 
     def carry_out(self) -> PretrainResult:
         with self.folder.lock() if self.world.leads else nullcontext():
+            self._check_folder()  # again, for another run may have come and gone in the meantime
             return self._carry_out()
+
+    def _check_folder(self) -> None:
+        if self.world.leads:
+            self.folder.check(self.overwrite, self.resuming.resume is not None)
 
     def _carry_out(self) -> PretrainResult:
         corpora = self.preparation.corpora()
@@ -177,7 +182,7 @@ class _Run:
         progress = self.resuming.restore(model, optimizer, sources, data, manner_of(self.device, self.world))
         self.world.wait()  # until all have read the checkpoint
         if self.world.leads:
-            self.folder.begin(resume=self.resuming.resume is not None)
+            self.folder.begin(self.resuming.resume is not None, job_name())
             self._write_inputs(corpora)
         log = MetricsLog(self.folder.path, progress.step, progress.evaluated == progress.step, self.world.leads)
         loop = self._loop(model, objectives, sources, corpora, optimizer, progress, log)
@@ -280,17 +285,19 @@ class _Run:
             ),
             device=self.device,
             world=self.world,
-            checkpoints=checkpoint.Checkpoints(self.folder.checkpoints, run.keep, self.world.leads),
+            checkpoints=checkpoint.Checkpoints(self.folder.checkpoints, run.keep, self.world.leads, progress.step),
             validate=validate,
             score=score,
-            keep_best=lambda: self._save_model(model),
+            keep_best=lambda: self._save_model(model, progress.best_step),
             visited=lambda step: {name: source.visited(step) for name, source in sources.items()},
             console=self.console,
             log=log,
             progress=progress,
+            is_saved=not self.resuming.is_changed,
+            best=self.resuming.best,
         )
 
-    def _save_model(self, model: Model) -> None:
+    def _save_model(self, model: Model, step: int | None) -> None:
         names = list(self.config.domains)
 
         def fill(draft: Path) -> None:
@@ -298,6 +305,7 @@ class _Run:
                 target = draft if len(names) == 1 else draft / name
                 tokenizer = self.folder.tokenizer(name)
                 hub.save(model, name, target, tokenizer, self.config.training.max_length)
+            write_json(draft / MODEL_STEP, {"step": step})
 
         try:
             replace_folder(self.folder.path / "model", fill)

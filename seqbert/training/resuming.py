@@ -14,7 +14,7 @@ from seqbert.errors import CheckpointError, ConfigError
 from seqbert.models.model import Model
 from seqbert.training import checkpoint
 from seqbert.training.device import Device
-from seqbert.training.parallel import World
+from seqbert.training.parallel import World, restarted_job
 from seqbert.training.run_folder import RunFolder
 
 
@@ -62,14 +62,20 @@ class Resuming:
         resume: "auto": from its newest intact checkpoint; a path: from that one; None: it begins.
         allow_changes: Whether it may go on with another batch, other data, another vocabulary or objective.
         note: Is told what was done.
+        world: The processes of the job, all of which go on from what the first one finds.
         is_judged_anew: Whether scores of the run so far cannot be compared with those to come.
+        is_changed: Whether what was restored is not what the checkpoint holds.
+        best: The checkpoint of the best step where ``model`` does not hold its weights.
     """
 
     folder: RunFolder
     resume: str | None
     allow_changes: bool
     note: Callable[[str], None]
+    world: World
     is_judged_anew: bool = False
+    is_changed: bool = False
+    best: Path | None = None
 
     def check_config(self, config: Any) -> None:
         """Makes sure that the run goes on with the config that it was begun with; how it is carried out may differ.
@@ -124,7 +130,9 @@ class Resuming:
                 "going on would give neither run. Bring the old files back, begin a new run with init, or go on all "
                 "the same (--allow-changes)."
             )
-        progress = checkpoint.load_checkpoint(path, model, optimizer, self.note if self.allow_changes else None)
+        progress = checkpoint.load_checkpoint(
+            path, model, optimizer, self._begins_anew if self.allow_changes else None, is_checked=True
+        )
         for name, walk in walks.items():
             if name in progress.visited:
                 walk.go_on(progress.step, progress.visited[name])
@@ -137,6 +145,8 @@ class Resuming:
         if changed or self.is_judged_anew:
             self.note("Which weights are the best is decided anew, since scores cannot be compared.")
             progress.best_score = progress.best_step = progress.evaluated = None
+            self.is_changed = True
+        self._look_for_best(progress)
         other = [
             f"{key} {now} instead of {was}"
             for key, now in manner.items()
@@ -151,17 +161,55 @@ class Resuming:
         return progress
 
     def _checkpoint(self) -> Path | None:
+        """The checkpoint to go on from, intact: the one that the first process finds."""
         if self.resume is None:
             return None
-        if self.resume != "auto":
-            path = Path(self.resume)
-            if not path.is_dir():
-                raise CheckpointError(f'There is no checkpoint at "{path}" (--resume).')
-            return path
-        newest = checkpoint.newest_checkpoint(self.folder.checkpoints, self.note)
-        if newest is None:
+        found = self.world.tell(str(self._find() or "") if self.world.leads else "")
+        if not found:
             self.note("There is no checkpoint yet: the run starts at step 0.")
-        return newest
+            return None
+        self.world.sees_alike(Path(found) / "manifest.json")
+        return Path(found)
+
+    def _find(self) -> Path | None:
+        if self.resume in (None, "auto"):
+            return checkpoint.newest_checkpoint(self.folder.checkpoints, self.note)
+        path = Path(self.resume)
+        if not path.is_dir():
+            raise CheckpointError(f'There is no checkpoint at "{path}" (--resume).')
+        if (damage := checkpoint.find_damage(path)) is not None:
+            raise CheckpointError(f'The checkpoint "{path}" is damaged: {damage}.')
+        return path
+
+    def _begins_anew(self, what: str) -> None:
+        self.is_changed = True
+        self.note(what)
+
+    def _look_for_best(self, progress: checkpoint.Progress) -> None:
+        """Sees to it that ``model`` will hold the best weights so far, though it was written by steps that are undone.
+
+        Those of a step beyond the checkpoint may be there: the run was killed after it had found them, or goes on from
+        further back.
+        """
+        best, written = progress.best_step, self.folder.model_step
+        state = ""
+        if best is not None and written is not None and written != best:
+            path = self.folder.checkpoints / f"step-{best:08d}"
+            state = str(path) if path.is_dir() and checkpoint.find_damage(path) is None else "gone"
+        state = self.world.tell(state)
+        if state == "gone":
+            self.note(f"The weights of step {best:,}, the best so far, are gone: which are the best is decided anew.")
+            progress.best_score = progress.best_step = progress.evaluated = None
+            self.is_changed = True
+        elif state:
+            self.best = Path(state)
+
+
+def as_restarted(folder: RunFolder, world: World, resume: str | None, overwrite: bool) -> tuple[str | None, bool]:
+    """What ``resume`` and ``overwrite`` mean to a job that torchrun has started again: it goes on with its own run."""
+    job = restarted_job()
+    is_own = world.leads and job is not None and folder.job == job
+    return ("auto", False) if world.tell("its own" if is_own else "") else (resume, overwrite)
 
 
 def manner_of(device: Device, world: World) -> dict[str, str]:

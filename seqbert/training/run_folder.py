@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,7 +19,13 @@ from seqbert.errors import CheckpointError, ConfigError
 
 CONFIG = "config.yaml"
 
-PREPARED = {"data.json", "tokenizers", ".lock"}
+MODEL_STEP = "training.json"
+"""Beside the weights in ``model``: which step they are of."""
+
+JOB = ".job"
+"""Which job of torchrun began the run."""
+
+PREPARED = {"data.json", "tokenizers", ".lock", JOB}
 """What stands in a folder in which a run was prepared, or begun and given up before it trained."""
 
 
@@ -33,6 +40,10 @@ def _drop_locks() -> None:
 
 if hasattr(os, "register_at_fork"):  # a Unix
     os.register_at_fork(after_in_child=_drop_locks)
+
+
+LEFT_OVER = re.compile(r"\..+\.(writing|old)")
+"""Names of what was being written, or moved aside for it, when a process was killed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,6 +80,15 @@ class RunFolder:
         """Metrics, predictions and pictures."""
         return self.path / "evaluation"
 
+    @property
+    def model_step(self) -> int | None:
+        """The step whose weights are in ``model``; None where there are none, or it is not said."""
+        try:
+            step: int = json.loads((self.path / "model" / MODEL_STEP).read_text(encoding="utf-8"))["step"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return step
+
     def exists(self) -> bool:
         """Whether it holds a run."""
         return self.config.is_file()
@@ -86,7 +106,7 @@ class RunFolder:
                     f'The folder "{self.path}" already holds a run. Go on with it (--resume auto), replace it '
                     "(--overwrite), or name another one (--output)."
                 )
-        elif self.path.is_dir() and {path.name for path in self.path.iterdir()} - PREPARED:
+        elif self.path.is_dir() and any(not _is_ours(path.name) for path in self.path.iterdir()):
             raise ConfigError(
                 f'The folder "{self.path}" holds files, and they are not those of a run. Name another one (--output).'
             )
@@ -130,20 +150,43 @@ class RunFolder:
             pass
         return file
 
-    def begin(self, resume: bool) -> None:
-        """Makes the folder, and takes away what an earlier run left, unless it is resumed."""
+    @property
+    def job(self) -> str | None:
+        """The job that began the run or took it up last; None where that is not known."""
+        path = self.path / JOB
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
+    def begin(self, resume: bool, job: str | None = None) -> None:
+        """Makes the folder, and takes away what an earlier run left, unless it is resumed; notes the job."""
         self.path.mkdir(parents=True, exist_ok=True)
-        if not resume:
+        if resume:
+            restore_place(self.path / "model")
+        else:
             self._clear()
-        for path in (self.path / "model", self.evaluation):
-            restore_place(path)
+        for path in self.path.glob(".*"):
+            if LEFT_OVER.fullmatch(path.name):
+                _remove(path)
+        if job is not None:
+            write_text(self.path / JOB, job)
 
     def _clear(self) -> None:
         """Removes what a run writes, and nothing else that may lie there."""
         for name in ("checkpoints", "tokenizers", "model", "evaluation", "seeds", "tensorboard"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in (CONFIG, "data.json", "metrics.jsonl", "result.json", "task.json", "import.json", "report.html"):
+        for name in ("data.json", "metrics.jsonl", "result.json", "task.json", "import.json", "report.html", JOB):
             (self.path / name).unlink(missing_ok=True)
+        self.config.unlink(missing_ok=True)  # last, so that until then it is the folder of a run
+
+
+def _is_ours(name: str) -> bool:
+    return name in PREPARED or LEFT_OVER.fullmatch(name) is not None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -154,8 +197,12 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def write_text(path: Path, content: str) -> None:
     """Writes a text file whole: a reader, and a run that is taken up after a kill, sees the old one or the new one."""
     draft = path.with_name(f".{path.name}.writing")
-    draft.write_text(content, encoding="utf-8")
-    draft.replace(path)
+    try:
+        draft.write_text(content, encoding="utf-8")
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def replace_folder(path: Path, fill: Callable[[Path], None]) -> None:

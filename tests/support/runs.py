@@ -70,6 +70,7 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
             "corpus_dir": str(folder / "corpora"),
             "log_every": 1,
             "checkpoint_every": 3,
+            "keep": 9,
         },
     }
     return laid_over(tree, changes)

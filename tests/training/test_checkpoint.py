@@ -25,7 +25,7 @@ def trained(seed: int = 0) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def save(folder: Path, progress: Progress, keep: int = 3) -> Path:
     """Writes a checkpoint of a small model to the end."""
-    checkpoints = Checkpoints(folder, keep)
+    checkpoints = Checkpoints(folder, keep, begun=progress.step)
     checkpoints.save(*trained(), progress)
     checkpoints.wait()
     return folder / f"step-{progress.step:08d}"
@@ -186,5 +186,12 @@ def test_what_a_kill_left_half_removed_is_taken_away_when_the_run_goes_on(tmp_pa
     half = tmp_path / ".step-00000002.removing"
     shutil.copytree(path, half)
     (half / "model.safetensors").unlink()
-    Checkpoints(tmp_path, keep=2)
+    Checkpoints(tmp_path, keep=2, begun=4)
     assert names(tmp_path) == ["step-00000004"]
+
+
+def test_what_lies_beyond_is_passed_over_at_once_when_a_run_goes_on_from_further_back(tmp_path: Path) -> None:
+    for step in (2, 4):
+        save(tmp_path, Progress(step))
+    Checkpoints(tmp_path, keep=2, begun=2)
+    assert newest_checkpoint(tmp_path) == tmp_path / "step-00000002"

@@ -330,7 +330,7 @@ def test_a_restart_by_torchrun_goes_on_with_the_same_bytes(
     command = ("pretrain", config, "--output", tmp_path / "job")
     job = run_torchrun(2, *command, script=wrapper, options=restarts)
     assert job.code == 0, job.err
-    assert "Going on after step 3" in job.err
+    assert re.search("Going on after step [34],", job.err)  # that of step 4 may not have been on disk yet
     check_same(undisturbed, tmp_path / "job")
 
 

@@ -31,7 +31,7 @@ def test_a_run_leaves_the_folder_that_the_design_names(tmp_path: Path) -> None:
     names = {path.name for path in result.folder.iterdir()}
     assert {"config.yaml", "data.json", "tokenizers", "checkpoints", "model", "metrics.jsonl"} <= names
     checkpoints = sorted(path.name for path in (result.folder / "checkpoints").iterdir())
-    assert checkpoints == ["step-00000003", "step-00000006", "step-00000008"]
+    assert checkpoints == [f"step-0000000{step}" for step in (3, 4, 6, 8)]  # every third, the best ones, the last
     assert read_checkpoint(result.folder / "model").heads.keys() == {"masked_lm"}
     report = json.loads((result.folder / "data.json").read_text())["text"]
     assert report["records"]["in"] == report["records"]["read"] + report["records"]["repaired"]
@@ -226,7 +226,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_the_checkpoint_and_what_t
         return original(self, step, batches, meter)
 
     monkeypatch.setattr(loop_module.Loop, "_step", poisoned)
-    with pytest.raises(TrainingError, match=r"not finite.* in step 5.*step-00000003.*learning_rate"):
+    with pytest.raises(TrainingError, match=r"not finite.* in step 5.*step-00000004.*learning_rate"):
         seqbert.pretrain(settings(tmp_path))
 
 

@@ -18,6 +18,7 @@ import pytest
 import runs
 import yaml
 from children import Child, in_step
+from safetensors.torch import load_file
 
 import seqbert
 from seqbert.cli import main
@@ -28,6 +29,7 @@ from seqbert.models.hub import read_checkpoint
 from seqbert.models.model import Model
 from seqbert.training.checkpoint import find_damage
 from seqbert.training.loop import Loop
+from seqbert.training.run_folder import RunFolder
 
 AtStep = Callable[[int, Callable[[], object]], None]
 
@@ -223,10 +225,10 @@ def test_row66_a_damaged_newest_checkpoint_is_named_and_the_run_ends_the_same(tm
 def test_row66_where_all_checkpoints_are_damaged_each_is_named_and_the_run_begins_again(tmp_path: Path) -> None:
     folder = seqbert.pretrain(runs.settings(tmp_path)).folder
     before = weights(folder), metrics(folder)
-    for step in (3, 6, 8):
+    for step in (3, 4, 6, 8):
         damage(checkpoint(folder, step))
     resumed = seqbert.pretrain(runs.settings(tmp_path), resume="auto")
-    assert sum("damaged" in note for note in resumed.notes) == 3
+    assert sum("damaged" in note for note in resumed.notes) == 4
     assert any("starts at step 0" in note for note in resumed.notes)
     assert (weights(folder), metrics(folder)) == before
 
@@ -494,5 +496,66 @@ def test_a_folder_that_may_not_be_written_to_any_more_ends_a_run_with_a_message(
         assert child.end() == 2
         assert "Permission denied" in child.output and "--resume auto" in child.output
         checkpoints.chmod(0o755)
-    assert [path.name for path in checkpoints.iterdir()] == ["step-00000003"]
+    assert {path.name for path in checkpoints.iterdir()} <= {"step-00000003", "step-00000004"}
     assert find_damage(checkpoints / "step-00000003") is None
+
+
+@pytest.mark.parametrize("epochs", [0.5, 1.5])
+def test_a_part_of_an_epoch_is_as_long_after_a_stop(tmp_path: Path, epochs: float, at_step: AtStep) -> None:
+    records = str(labelled.write_reviews(tmp_path / "few.csv", 32))  # 24 to train on, three steps of 8 an epoch
+    tree = labelled.settings(tmp_path, data={"train": [records]}, training={"epochs": epochs})
+    whole = seqbert.finetune(tree).folder
+    tree["output"] = str(tmp_path / "stopped")
+    at_step(1, stop)
+    with stopped():
+        seqbert.finetune(tree)
+    again = seqbert.finetune(tree, resume="auto").folder
+    assert [row["step"] for row in metrics(whole)] == [row["step"] for row in metrics(again)]
+    assert weights(whole) == weights(again)
+
+
+def test_what_a_kill_leaves_of_a_folder_that_was_being_begun_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    tree = runs.settings(tmp_path)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".config.yaml.writing").write_text("output: ru")
+    (folder / ".lock").touch()
+    assert seqbert.pretrain(tree, resume="auto").folder == folder
+    assert not (folder / ".config.yaml.writing").exists()
+
+
+def test_a_run_that_went_back_and_failed_does_not_go_on_with_what_it_had_left(tmp_path: Path, at_step: AtStep) -> None:
+    tree = runs.settings(tmp_path)
+    folder = seqbert.pretrain(tree).folder
+
+    def fail() -> None:
+        raise RuntimeError("the lights go out")
+
+    at_step(4, fail)
+    with pytest.raises(RuntimeError):
+        seqbert.pretrain(tree, resume=str(checkpoint(folder, 3)))
+    resumed = seqbert.pretrain(tree, resume="auto")
+    assert any("Going on after step 3" in note for note in resumed.notes)
+    assert [row["step"] for row in metrics(folder) if "loss" in row] == [*range(1, 9)]
+
+
+def test_a_run_that_goes_back_keeps_the_best_weights_of_what_is_not_undone(tmp_path: Path) -> None:
+    tree = runs.settings(tmp_path, training={"evaluate_every": 2})
+    folder = seqbert.pretrain(tree).folder
+    assert RunFolder(folder).model_step == 8
+    tree["training"] |= {"learning_rate": 5.0, "clip_norm": 1e9}  # nothing better comes
+    seqbert.pretrain(tree, resume=str(checkpoint(folder, 4)), allow_changes=True)
+    assert RunFolder(folder).model_step == 4
+    kept, then = (read_checkpoint(folder / "model").tensors, load_file(checkpoint(folder, 4) / "model.safetensors"))
+    shared = [name for name in kept if ".blocks." in name]
+    assert shared and all(np.array_equal(kept[name], then[name]) for name in shared)
+
+
+def test_that_the_best_is_chosen_anew_is_not_forgotten_by_a_stop(tmp_path: Path, at_step: AtStep) -> None:
+    tree = runs.settings(tmp_path, training={"evaluate_every": 5})
+    folder = seqbert.pretrain(tree).folder
+    tree["training"] |= {"max_length": 16, "steps": 12}
+    at_step(9, lambda: signal.raise_signal(signal.SIGINT) or signal.raise_signal(signal.SIGINT))  # at once
+    with stopped():
+        seqbert.pretrain(tree, resume="auto", allow_changes=True)
+    assert json.loads((checkpoint(folder, 8) / "state.json").read_text())["best_score"] is None
