@@ -203,6 +203,7 @@ READ_BY = {
         "checkpoints/step-00000002/model.safetensors": ("resume",),
         "checkpoints/step-00000002/optimizer.safetensors": ("resume",),
         "checkpoints/step-00000002/state.json": ("resume",),
+        "model/training.json": ("resume",),
         "tensorboard/*": ("resume",),
     },
     "tuned": {

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
+from seqbert.data.whole import flush_tree, lock
+
 SCAFFOLD = ".building"
 """The folder within a draft for what only its building needs."""
 
@@ -52,6 +54,7 @@ class DraftFolder:
         self._lock.truncate(0)
         self._lock.close()
         shutil.rmtree(self.path / SCAFFOLD)
+        flush_tree(self.path)
         try:
             self.path.rename(self.folder)
         except OSError:
@@ -77,12 +80,12 @@ def draft_of(folder: Path) -> Iterator[DraftFolder]:
     draft = folder.with_name(f".{folder.name}.{uuid4().hex[:8]}")
     try:
         (draft / SCAFFOLD).mkdir(parents=True)
-        with _lock_of(draft).open("w", encoding="utf-8") as lock:
+        with _lock_of(draft).open("w", encoding="utf-8") as file:
             with suppress(OSError):  # no locks here: it stays without a machine's name, and its age decides
-                _lock(lock)
-                lock.write(socket.gethostname())  # after it is locked: a free lock with a name has lost its holder
-                lock.flush()
-            yield DraftFolder(draft, folder, lock)
+                lock(file)
+                file.write(socket.gethostname())  # after it is locked: a free lock with a name has lost its holder
+                file.flush()
+            yield DraftFolder(draft, folder, file)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -95,10 +98,10 @@ def _remove_abandoned(cache: Path) -> None:
 
 def _is_abandoned(draft: Path) -> bool:
     try:
-        lock = _lock_of(draft)
-        if lock.is_file() and lock.read_text(encoding="utf-8") == socket.gethostname():
-            with lock.open("r+") as file:
-                return _lock(file)
+        path = _lock_of(draft)
+        if path.is_file() and path.read_text(encoding="utf-8") == socket.gethostname():
+            with path.open("r+") as file:
+                return lock(file)
         latest = max(path.stat().st_mtime for path in (draft, *draft.rglob("*")))
     except OSError:  # somebody else's, or just gone
         return False
@@ -107,20 +110,3 @@ def _is_abandoned(draft: Path) -> bool:
 
 def _lock_of(draft: Path) -> Path:
     return draft / SCAFFOLD / "lock"
-
-
-def _lock(file: IO[str]) -> bool:
-    """Locks a file until it is closed; False where another process holds it.
-
-    Raises:
-        OSError: its file system, or this system, knows no locks.
-    """
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError as error:
-        raise OSError("no locks") from error
-    except BlockingIOError:
-        return False
-    return True

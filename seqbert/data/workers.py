@@ -75,8 +75,9 @@ def spread(job: Callable[[Task], None], tasks: Sequence[Task], processes: int) -
     workers: dict[connection.Connection, _Worker[Task]] = {}
     try:
         for task in islice(waiting, processes):
-            worker = _start(job)
-            workers[worker.connection] = worker
+            with signals_held_back():  # until it is known here, so that a signal leaves none
+                worker = _start(job)
+                workers[worker.connection] = worker
             worker.give(task)
         while workers:
             for ready in connection.wait(list(workers)):
@@ -136,8 +137,7 @@ def _start(job: Callable[[Task], None]) -> _Worker[Task]:
     try:
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.Process(target=_work, args=(job, theirs))
-        with signals_held_back():
-            process.start()
+        process.start()
     except OSError as error:
         raise DataError(
             f"No process can be started to read the data: {error.strerror or error}. Try run.workers 1."

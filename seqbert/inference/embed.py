@@ -14,6 +14,7 @@ from torch import Tensor
 
 from seqbert import __version__
 from seqbert.data.records import Batcher, Inputs, Records, lay_out
+from seqbert.data.whole import written_beside
 from seqbert.data.windows import most_context
 from seqbert.domain import SPECIAL_TOKENS, Example, Report
 from seqbert.errors import ConfigError, nearest
@@ -146,13 +147,14 @@ def _bring_together(drafts: Sequence[Path]) -> None:
 
     if len(drafts) == 1:
         return
-    whole = drafts[0].with_suffix(".whole")
     parts = [pq.ParquetFile(draft) for draft in drafts]
-    with pq.ParquetWriter(whole, parts[0].schema_arrow, use_dictionary=False) as writer:
+    with (
+        written_beside(drafts[0]) as whole,
+        pq.ParquetWriter(whole, parts[0].schema_arrow, use_dictionary=False) as writer,
+    ):
         for number in range(sum(part.num_row_groups for part in parts)):
             group = parts[number % len(parts)].read_row_group(number // len(parts))
             writer.write_table(group, row_group_size=len(group))
-    whole.replace(drafts[0])
 
 
 def buffers(examples: Iterable[Example], records: int, characters: int) -> Iterator[list[Example]]:

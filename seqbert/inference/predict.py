@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from seqbert import config as config_tree
 from seqbert.data.table import TableOptions
+from seqbert.data.whole import written_beside
 from seqbert.domain import Example, Report
 from seqbert.errors import ConfigError, DataError
 from seqbert.tasks import Prediction
@@ -121,12 +122,8 @@ def predict(
         for low in range(0, len(examples), BATCH):
             predictions += trained.predict(trained.source(examples[low : low + BATCH]))
     if target is not None and write is not None and trained.world.leads:
-        draft = target.with_name(f".{target.name}.writing")
-        try:
+        with written_beside(target) as draft:
             write(draft, trained, examples, predictions)
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
     return PredictResult(predictions, dict(report.skips))
 
 

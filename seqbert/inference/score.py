@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from seqbert.data.whole import written_beside
 from seqbert.domain import Example, Report
 from seqbert.errors import ConfigError, DataError
 from seqbert.inference.embed import buffers
@@ -124,12 +125,8 @@ def score(
         rows = list(_sequence_rows(scorer, examples))
         summary = _summary(scorer, rows)
     if target is not None and write is not None:
-        draft = target.with_name(f".{target.name}.writing")
-        try:
+        with written_beside(target) as draft:
             write(draft, rows)
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
     return ScoreResult(rows, summary, dict(report.skips))
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import yaml
 
 from seqbert import registry
+from seqbert.data.whole import draft_of, write_json
 from seqbert.errors import CheckpointError, ConfigError
 from seqbert.models import hub
 from seqbert.models.hub_tokenizer import load_tokenizer
 from seqbert.models.model import Model
-from seqbert.training.run_folder import RunFolder, open_run, write_json
+from seqbert.training.run_folder import RunFolder, open_run
 
 
 def import_checkpoint(
@@ -85,7 +86,7 @@ def export(run: str | Path, output: str | Path, *, domain: str | None = None, ov
     target = Path(output)
     if target.is_dir() and any(target.iterdir()) and not overwrite:
         raise ConfigError(f'The folder "{target}" holds files already. Replace them with --overwrite.')
-    draft = target.with_name(f".{target.name}.writing")
+    draft = draft_of(target)
     try:
         draft.mkdir(parents=True, exist_ok=True)
         for file in found.folder.iterdir():

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seqbert.data.whole import draft_of, put_in_place, restore_place
 from seqbert.errors import CheckpointError
 from seqbert.models.weights import save_tensors
-from seqbert.training.run_folder import put_in_place, restore_place
 
 LAYOUT = 2
 """Version of a checkpoint's layout. Layout 1, which knew less of the progress, is read; others are refused."""
@@ -136,7 +136,7 @@ def write_checkpoint(folder: Path, files: Mapping[str, Mapping[str, Tensor]], st
         CheckpointError: if it cannot be written, such as on a full disk; what was there before stays.
     """
     target = folder / f"step-{state['step']:08d}"
-    draft = folder / f".{target.name}.writing"
+    draft = draft_of(target)
     try:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from seqbert.analysis import plots
+from seqbert.data.whole import write_json, write_text
 from seqbert.tasks import Prediction, Source, Task
 from seqbert.tasks.metrics import Scores, confusion, is_span_scheme, span_report
-from seqbert.training.run_folder import write_json, write_text
 
 
 def scores_tree(scores: Scores) -> dict[str, dict[str, Any]]:

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from seqbert import config as config_tree
 from seqbert import registry
+from seqbert.data.whole import replace_folder, write_json, write_text
 from seqbert.errors import CheckpointError, ConfigError
 from seqbert.models import hub
 from seqbert.models.adaptation import add_lora, freeze, reinitialise_top
@@ -36,7 +37,7 @@ from seqbert.training.optimizers import build_optimizer
 from seqbert.training.parallel import World, job_name, join
 from seqbert.training.preparation import check_keeps, read_tokenizer
 from seqbert.training.resuming import Resuming, as_restarted, check_places, manner_of
-from seqbert.training.run_folder import MODEL_STEP, RunFolder, replace_folder, write_json, write_text
+from seqbert.training.run_folder import MODEL_STEP, RunFolder
 from seqbert.training.signals import StopSignals
 
 WORST = sys.float_info.max

@@ -105,7 +105,7 @@ class _Crew:
         worker = multiprocessing.Process(target=_work, args=(batches, steps, theirs), daemon=True)
         with theirs, signals_held_back():  # once our copy is closed, the pipe ends with the worker
             worker.start()
-        self._workers.append(worker)
+            self._workers.append(worker)  # before a signal may end the work
 
     def __iter__(self) -> _Crew:
         return self

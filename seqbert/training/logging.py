@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from seqbert.data.whole import write_text
 from seqbert.errors import TrainingError
-from seqbert.training.run_folder import write_text
 
 QUIET_SECONDS = 5.0
 """Where the output is no terminal: seconds between two lines about the same thing."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from seqbert import config as config_tree
 from seqbert.data.corpus import TRAIN, VALIDATION, Corpus
 from seqbert.data.plan import Plan, Source
+from seqbert.data.whole import replace_folder, write_json, write_text
 from seqbert.errors import CheckpointError, DataError
 from seqbert.models import hub
 from seqbert.models.model import Model
@@ -27,7 +28,7 @@ from seqbert.training.parallel import World, job_name, join
 from seqbert.training.preparation import Preparation
 from seqbert.training.pretrain_config import DomainConfig, PretrainConfig, load_config
 from seqbert.training.resuming import Resuming, as_restarted, check_places, manner_of
-from seqbert.training.run_folder import MODEL_STEP, RunFolder, replace_folder, write_json, write_text
+from seqbert.training.run_folder import MODEL_STEP, RunFolder
 from seqbert.training.signals import StopSignals
 
 if TYPE_CHECKING:

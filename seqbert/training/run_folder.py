@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +14,7 @@ from weakref import WeakSet
 
 import yaml
 
+from seqbert.data.whole import LEFT_OVER, lock, restore_place, write_text
 from seqbert.errors import CheckpointError, ConfigError
 
 CONFIG = "config.yaml"
@@ -40,10 +40,6 @@ def _drop_locks() -> None:
 
 if hasattr(os, "register_at_fork"):  # a Unix
     os.register_at_fork(after_in_child=_drop_locks)
-
-
-LEFT_OVER = re.compile(r"\..+\.(writing|old)")
-"""Names of what was being written, or moved aside for it, when a process was killed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,18 +132,13 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         file = (self.path / ".lock").open("w")
         _locks.add(file)
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.close()
-            raise ConfigError(
-                f'Another process is writing a run to the folder "{self.path}". Wait for it, or name another folder '
-                "(--output)."
-            ) from error
-        except (ImportError, OSError):  # not a Unix, or a file system that knows no locks
-            pass
+        with suppress(OSError):  # no locks are known here
+            if not lock(file):
+                file.close()
+                raise ConfigError(
+                    f'Another process is writing a run to the folder "{self.path}". Wait for it, or name another '
+                    "folder (--output)."
+                )
         return file
 
     @property
@@ -187,72 +178,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes a JSON file, as :func:`write_text` does."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-def write_text(path: Path, content: str) -> None:
-    """Writes a text file whole: a reader, and a run that is taken up after a kill, sees the old one or the new one."""
-    draft = path.with_name(f".{path.name}.writing")
-    try:
-        draft.write_text(content, encoding="utf-8")
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def replace_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Fills a folder beside its place and then puts it there, in place of an older one.
-
-    Raises:
-        OSError: It cannot be written, or what it is to stand in is gone; nothing is left of it.
-    """
-    draft = path.with_name(f".{path.name}.writing")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir()
-    try:
-        fill(draft)
-        put_in_place(draft, path)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        restore_place(path)
-        raise
-
-
-def put_in_place(draft: Path, path: Path) -> None:
-    """Flushes a folder to disk and renames it to ``path``; one that stood there is moved aside first."""
-    for file in draft.rglob("*"):
-        _flush(file)
-    old = _aside(path)
-    if path.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        path.rename(old)
-    draft.rename(path)
-    _flush(path.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def restore_place(path: Path) -> None:
-    """Puts a folder back that was moved aside for another one which never came."""
-    if not path.exists():
-        with suppress(FileNotFoundError):  # nothing was, or another process of the job was quicker
-            _aside(path).rename(path)
-
-
-def _aside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.old")
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

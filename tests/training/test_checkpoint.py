@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from seqbert.data import whole
 from seqbert.errors import CheckpointError
-from seqbert.training import checkpoint, run_folder
+from seqbert.training import checkpoint
 from seqbert.training.checkpoint import Checkpoints, Progress, load_checkpoint, newest_checkpoint
 
 
@@ -66,7 +67,7 @@ def test_row66_a_full_disk_leaves_the_checkpoints_before_and_no_half_one(
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(run_folder, "_flush", full)
+    monkeypatch.setattr(whole, "flush", full)
     with pytest.raises(CheckpointError, match="No space left"):
         save(tmp_path, Progress(2))
     assert names(tmp_path) == ["step-00000001"]
