@@ -22,6 +22,10 @@ USER_ERROR, OUR_ERROR, SIGNAL = 2, 1, 128
 """Exit codes; that of a signal is added to the last one: 130 after Ctrl-C, 143 after SIGTERM."""
 
 
+SHARED = {"prepare", "pretrain", "finetune", "evaluate", "predict", "embed"}
+"""What the processes of a job do together."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0, 2 for what the user can mend, 1 for a fault of ours.
 
@@ -30,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    if int(os.environ.get("RANK", "0")) > 0:  # of a job's processes the first alone prints results
+    if _follows():  # of a job's processes the first alone prints results
+        if arguments and arguments[0] not in SHARED:
+            return 0  # the first does it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         return _dispatch(arguments)
@@ -43,10 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         message = str(stop) or "stopped. A run that has written a checkpoint goes on from it with --resume auto."
-        _complain(f"\nseqbert: {message}")
+        if not _follows():
+            _complain(f"\nseqbert: {message}")
         return SIGNAL + (stop.signal if isinstance(stop, Stopped) else signal.SIGINT)
-    except BrokenPipeError:
-        return OUR_ERROR
+    except BrokenPipeError:  # nobody reads the results any more, as with `| head`: the work is done
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter too, which flushes once more
+        return 0
     except OSError as error:  # a full disk, a folder without permission
         if debug:
             raise
@@ -63,11 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return OUR_ERROR
 
 
+def _follows() -> bool:
+    """Whether this is another process of a job than the first."""
+    return int(os.environ.get("RANK", "0")) > 0
+
+
 def _complain(message: str) -> None:
     """Says what ended a command, unless the pipe that it is said into is gone: the exit code stays what it is."""
     try:
         print(message, file=sys.stderr, flush=True)
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # for the interpreter too, which flushes once more
 
 

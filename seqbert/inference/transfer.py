@@ -44,33 +44,34 @@ def import_checkpoint(
     tokenizer = load_tokenizer(source)
     run = RunFolder(Path(output))
     run.check(overwrite, resume=False)
-    run.begin(resume=False)
-    run.tokenizer(name).parent.mkdir(parents=True)
-    tokenizer.save(str(run.tokenizer(name)))
-    length = checkpoint.config.max_position_embeddings
-    hub.save(
-        model,
-        name,
-        run.path / "model",
-        run.tokenizer(name),
-        length,
-        without_classifier=pooler_only,
-        labels=checkpoint.labels or None,
-        problem_type=checkpoint.problem_type,
-    )
-    write_json(
-        run.path / "import.json",
-        {
-            "source": str(source),
-            "loaded": report.loaded,
-            "newly_initialised": report.newly_initialised,
-            "not_used": report.left_over,
-            "ignored": report.ignored,
-        },
-    )
-    domains = {} if domain is None else {domain: {"options": None}}
-    tree = {"output": str(output), "init": str(source), "domains": domains}
-    run.config.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
+    with run.lock():
+        run.begin(resume=False)
+        run.tokenizer(name).parent.mkdir(parents=True)
+        tokenizer.save(str(run.tokenizer(name)))
+        length = checkpoint.config.max_position_embeddings
+        hub.save(
+            model,
+            name,
+            run.path / "model",
+            run.tokenizer(name),
+            length,
+            without_classifier=pooler_only,
+            labels=checkpoint.labels or None,
+            problem_type=checkpoint.problem_type,
+        )
+        write_json(
+            run.path / "import.json",
+            {
+                "source": str(source),
+                "loaded": report.loaded,
+                "newly_initialised": report.newly_initialised,
+                "not_used": report.left_over,
+                "ignored": report.ignored,
+            },
+        )
+        domains = {} if domain is None else {domain: {"options": None}}
+        tree = {"output": str(output), "init": str(source), "domains": domains}
+        run.config.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
     return report
 
 

@@ -8,7 +8,6 @@ a folder of that name is complete, and its manifest shows whether it still is.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import re
 import shutil
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqbert.data.whole import draft_of, put_in_place, restore_place
+from seqbert.data.whole import checksum, draft_of, put_in_place, restore_place
 from seqbert.errors import CheckpointError
 from seqbert.models.weights import save_tensors
 
@@ -143,7 +142,7 @@ def write_checkpoint(folder: Path, files: Mapping[str, Mapping[str, Tensor]], st
         for name, tensors in files.items():
             save_tensors(tensors, draft / f"{name}.safetensors")
         (draft / "state.json").write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-        sums = {path.name: _checksum(path) for path in sorted(draft.iterdir())}
+        sums = {path.name: checksum(path) for path in sorted(draft.iterdir())}
         manifest = {"layout": LAYOUT, "step": state["step"], "sha256": sums}
         (draft / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         put_in_place(draft, target)
@@ -212,7 +211,7 @@ def find_damage(path: Path) -> str | None:
         file = path / name
         if not file.is_file():
             return f"{name} is missing"
-        if _checksum(file) != sums.get(name):
+        if checksum(file) != sums.get(name):
             return f"{name} does not match its checksum"
     return None
 
@@ -320,8 +319,3 @@ def _restore_optimizer(
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copies in the host's memory, which training does not change while they are written."""
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -37,7 +37,7 @@ from seqbert.training.optimizers import build_optimizer
 from seqbert.training.parallel import World, job_name, join
 from seqbert.training.preparation import check_keeps, read_tokenizer
 from seqbert.training.resuming import Resuming, as_restarted, check_places, manner_of
-from seqbert.training.run_folder import MODEL_STEP, RunFolder
+from seqbert.training.run_folder import MODEL_STEP, RunFolder, note_step
 from seqbert.training.signals import StopSignals
 
 WORST = sys.float_info.max
@@ -119,6 +119,7 @@ class _Runs:
         self.folder = RunFolder(Path(config.output))
         self.resuming = Resuming(self.folder, resume, allow_changes, self.note, world)
         self.overwrite = overwrite
+        world.same(config_tree.dump(config), "config")
         self._check_folder()
         if world.leads:
             check_places(self.folder, config.init, resume)
@@ -326,10 +327,11 @@ class _Run:
 
     def carry_out(self) -> _Outcome:
         training, run, progress, source = self.config.training, self.config.run, self.progress, self.source
+        steps = source.batcher.steps(training.epochs)
+        self.resuming.check_length(progress, steps)
         self.world.wait()  # until all have read the checkpoint
         if self.world.leads:
             self._begin()
-        steps = source.batcher.steps(training.epochs)
         log = MetricsLog(self.folder.path, progress.step, progress.evaluated == progress.step, self.world.leads)
         try:
             loop = self._loop(log, source, steps)
@@ -468,7 +470,7 @@ class _Run:
                 problem_type=kind,
                 scale=scale,
             )
-            write_json(draft / MODEL_STEP, {"step": step})
+            note_step(draft, step)
 
         try:
             replace_folder(self.folder.path / "model", fill)

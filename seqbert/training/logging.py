@@ -24,8 +24,8 @@ class Console:
     """Speaks to the person who waits, on standard error: a live line on a terminal, plain lines elsewhere."""
 
     def __init__(self, speaks: bool = True) -> None:
-        self._speaks = speaks  # one of several processes does
-        self._live = speaks and sys.stderr.isatty()
+        self._speaks = speaks and sys.stderr is not None  # of several processes one does
+        self._live = self._speaks and sys.stderr.isatty()
         self._progress: Any = None
         self._task: Any = None
         self._last_line = 0.0
@@ -43,7 +43,7 @@ class Console:
         if self._progress is not None:
             self._progress.console.print(message, highlight=False, markup=False, soft_wrap=True)
         else:
-            with suppress(BrokenPipeError):  # a run goes on when nobody listens any more
+            with suppress(OSError):  # a run goes on when nobody listens any more, or what is said cannot be kept
                 print(message, file=sys.stderr, flush=True)
 
     def preparing(self, what: str, share: float | None) -> None:

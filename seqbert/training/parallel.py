@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,7 +23,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from seqbert.data.packing import Share
-from seqbert.errors import CheckpointError, Stopped, TrainingError
+from seqbert.errors import CheckpointError, ConfigError, Stopped, TrainingError
 from seqbert.training.signals import StopSignals
 
 PATIENCE = timedelta(days=1)
@@ -120,6 +121,17 @@ class World:
         """Returns when every process has come here."""
         self.gather([0])
 
+    def same(self, content: str, what: str) -> None:
+        """Makes sure that all processes were given the same.
+
+        Raises:
+            ConfigError: They were not.
+        """
+        if len(set(self.gather([_digest(content.encode())])[:, 0].tolist())) > 1:
+            raise ConfigError(
+                f"The processes of the job were not started with the same {what}: give all the same command."
+            )
+
     def sees_alike(self, path: Path) -> None:
         """Makes sure that all processes see the same file, as they do on a file system that they share.
 
@@ -128,8 +140,7 @@ class World:
         """
         if self.size == 1:
             return
-        digest = hashlib.sha256(path.read_bytes()).digest() if path.is_file() else bytes(8)
-        if len(set(self.gather([int.from_bytes(digest[:7], "big")])[:, 0].tolist())) > 1:
+        if len(set(self.gather([_digest(path.read_bytes()) if path.is_file() else 0])[:, 0].tolist())) > 1:
             raise CheckpointError(
                 f'The processes of the job do not see the same file "{path}": the output folder must lie on a file '
                 "system that all of them share, and that shows to one what another wrote."
@@ -196,8 +207,9 @@ def restarted_job() -> str | None:
 
 
 def job_name() -> str | None:
-    """The name of the job among those of torchrun; None where torchrun did not start it."""
-    return os.environ.get("TORCHELASTIC_RUN_ID")
+    """What tells this launch of torchrun from others, also from those of the same id; None where there was none."""
+    job = os.environ.get("TORCHELASTIC_RUN_ID")
+    return None if job is None else f"{job} {socket.gethostname()} {os.getppid()}"
 
 
 def _restarts() -> int:
@@ -264,6 +276,10 @@ def exchange() -> Iterator[None]:
             f"Process {dist.get_rank()} ends because another process of the job has: what happened stands in that "
             "one's own message."
         ) from error
+
+
+def _digest(content: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
 
 
 def _add_up(gradients: Tensor) -> torch.futures.Future[Tensor]:

@@ -28,7 +28,7 @@ from seqbert.training.parallel import World, job_name, join
 from seqbert.training.preparation import Preparation
 from seqbert.training.pretrain_config import DomainConfig, PretrainConfig, load_config
 from seqbert.training.resuming import Resuming, as_restarted, check_places, manner_of
-from seqbert.training.run_folder import MODEL_STEP, RunFolder
+from seqbert.training.run_folder import RunFolder, note_step
 from seqbert.training.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ class _Run:
         self.folder = RunFolder(Path(config.output))
         self.resuming = Resuming(self.folder, resume, allow_changes, self._note, world)
         self.overwrite = overwrite
+        world.same(config_tree.dump(config), "config")
         self._check_folder()
         if world.leads:
             check_places(self.folder, config.init, resume)
@@ -181,6 +182,7 @@ class _Run:
         optimizer = build_optimizer(training.optimizer, model.named_parameters(), training.learning_rate)
         data = {name: corpus.fingerprint for name, corpus in corpora.items()}
         progress = self.resuming.restore(model, optimizer, sources, data, manner_of(self.device, self.world))
+        self.resuming.check_length(progress, training.steps)
         self.world.wait()  # until all have read the checkpoint
         if self.world.leads:
             self.folder.begin(self.resuming.resume is not None, job_name())
@@ -306,7 +308,7 @@ class _Run:
                 target = draft if len(names) == 1 else draft / name
                 tokenizer = self.folder.tokenizer(name)
                 hub.save(model, name, target, tokenizer, self.config.training.max_length)
-            write_json(draft / MODEL_STEP, {"step": step})
+            note_step(draft, step)
 
         try:
             replace_folder(self.folder.path / "model", fill)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,8 +38,10 @@ def check_places(folder: RunFolder, init: str | None, resume: str | None) -> Non
         )
 
 
-JUDGED_BY = ("domain", "data", "task", "objective", "training.max_length", "training.validation_tokens")
-"""The keys, or how they begin, that a score depends on beside the weights."""
+JUDGED_BY = re.compile(
+    r"(domains\.\w+\.)?objective|task|model|data\.(long|stride)|training\.(max_length|validation_tokens)"
+)
+"""How keys begin that a score depends on, beside the weights and the data, of which there are fingerprints."""
 
 
 class Walk(Protocol):
@@ -95,7 +98,7 @@ class Resuming:
             )
         if changes:
             self.note(f"It goes on with another config: {'; '.join(changes)}.")
-        self.is_judged_anew = any(change.startswith(JUDGED_BY) for change in changes)
+        self.is_judged_anew = any(JUDGED_BY.match(change) for change in changes)
 
     def restore(
         self,
@@ -137,9 +140,9 @@ class Resuming:
             if name in progress.visited:
                 walk.go_on(progress.step, progress.visited[name])
         self.note(f"Going on after step {progress.step:,}, from {path}.")
-        if changed:
+        if others := [name for name in changed if name in known]:
             self.note(
-                f"The data of {', '.join(changed)} is other than before: embeddings of a vocabulary of equal size keep "
+                f"The data of {', '.join(others)} is other than before: embeddings of a vocabulary of equal size keep "
                 "their rows, whatever stands there now."
             )
         if changed or self.is_judged_anew:
@@ -160,6 +163,18 @@ class Resuming:
         progress.data, progress.manner = begun.data, begun.manner
         return progress
 
+    def check_length(self, progress: checkpoint.Progress, steps: int) -> None:
+        """Makes sure that a run is not to end before where it stands.
+
+        Raises:
+            ConfigError: It is.
+        """
+        if progress.step > steps:
+            raise ConfigError(
+                f'The run in "{self.folder.path}" is at step {progress.step:,} already, and is to have {steps:,}. Go '
+                "on from an older checkpoint (--resume PATH), or begin a new run."
+            )
+
     def _checkpoint(self) -> Path | None:
         """The checkpoint to go on from, intact: the one that the first process finds."""
         if self.resume is None:
@@ -177,6 +192,11 @@ class Resuming:
         path = Path(self.resume)
         if not path.is_dir():
             raise CheckpointError(f'There is no checkpoint at "{path}" (--resume).')
+        if not path.name.startswith("step-"):
+            raise CheckpointError(
+                f'"{path}" (--resume) is no checkpoint: those of a run are the folders RUN/checkpoints/step-…, and '
+                "--resume auto takes the newest."
+            )
         if (damage := checkpoint.find_damage(path)) is not None:
             raise CheckpointError(f'The checkpoint "{path}" is damaged: {damage}.')
         return path
@@ -189,11 +209,10 @@ class Resuming:
         """Sees to it that ``model`` will hold the best weights so far, though it was written by steps that are undone.
 
         Those of a step beyond the checkpoint may be there: the run was killed after it had found them, or goes on from
-        further back.
+        further back. Or they were damaged, or are gone.
         """
-        best, written = progress.best_step, self.folder.model_step
-        state = ""
-        if best is not None and written is not None and written != best:
+        best, state = progress.best_step, ""
+        if self.world.leads and best is not None and not self.folder.has_model_of(best):
             path = self.folder.checkpoints / f"step-{best:08d}"
             state = str(path) if path.is_dir() and checkpoint.find_damage(path) is None else "gone"
         state = self.world.tell(state)

@@ -14,13 +14,13 @@ from weakref import WeakSet
 
 import yaml
 
-from seqbert.data.whole import LEFT_OVER, lock, restore_place, write_text
+from seqbert.data.whole import LEFT_OVER, checksum, lock, restore_place, write_json, write_text
 from seqbert.errors import CheckpointError, ConfigError
 
 CONFIG = "config.yaml"
 
 MODEL_STEP = "training.json"
-"""Beside the weights in ``model``: which step they are of."""
+"""Beside the weights in ``model``: which step they are of, and checksums."""
 
 JOB = ".job"
 """Which job of torchrun began the run."""
@@ -76,14 +76,17 @@ class RunFolder:
         """Metrics, predictions and pictures."""
         return self.path / "evaluation"
 
-    @property
-    def model_step(self) -> int | None:
-        """The step whose weights are in ``model``; None where there are none, or it is not said."""
+    def has_model_of(self, step: int) -> bool:
+        """Whether ``model`` holds the weights of a step, undamaged; of what does not say so, that it holds any."""
+        model = self.path / "model"
+        if model.is_dir() and not (model / MODEL_STEP).is_file():
+            return True  # written before this was noted
         try:
-            step: int = json.loads((self.path / "model" / MODEL_STEP).read_text(encoding="utf-8"))["step"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return step
+            noted = json.loads((model / MODEL_STEP).read_text(encoding="utf-8"))
+            sums = {model / name: digest for name, digest in noted["sha256"].items()}
+            return noted["step"] == step and all(checksum(path) == digest for path, digest in sums.items())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return False
 
     def exists(self) -> bool:
         """Whether it holds a run."""
@@ -178,6 +181,13 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def note_step(model: Path, step: int | None) -> None:
+    """Notes beside the weights in ``model`` which step they are of, and the checksums of all that is there."""
+    files = sorted(path for path in model.rglob("*") if path.is_file())
+    sums = {path.relative_to(model).as_posix(): checksum(path) for path in files}
+    write_json(model / MODEL_STEP, {"step": step, "sha256": sums})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ class StopSignals:
             raise Stopped(number, at_once=True)
         if first and not self._held:
             raise Stopped(number)
-        if first:
+        if first and os.environ.get("RANK", "0") == "0":  # one of several processes says it
             message = f"\n{NAMES[number]}: finishing this step, then saving. Ctrl-C twice ends at once.\n"
             with suppress(OSError):  # the same Ctrl-C may have ended who reads this, as in `seqbert … 2>&1 | tee log`
                 os.write(2, message.encode())  # not by print, whose buffer the handler may have broken into

@@ -156,7 +156,7 @@ def test_a_checkpoint_of_layout_1_is_read(tmp_path: Path) -> None:
         del state[key]
     (path / "state.json").write_text(json.dumps(state))
     manifest = json.loads((path / "manifest.json").read_text())
-    manifest["sha256"]["state.json"] = checkpoint._checksum(path / "state.json")
+    manifest["sha256"]["state.json"] = whole.checksum(path / "state.json")
     (path / "manifest.json").write_text(json.dumps(manifest | {"layout": 1}))
     assert load_checkpoint(path, *trained()) == Progress(4, best_step=2, best_score=0.5, evaluated=4)
 

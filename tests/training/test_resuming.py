@@ -542,10 +542,10 @@ def test_a_run_that_went_back_and_failed_does_not_go_on_with_what_it_had_left(tm
 def test_a_run_that_goes_back_keeps_the_best_weights_of_what_is_not_undone(tmp_path: Path) -> None:
     tree = runs.settings(tmp_path, training={"evaluate_every": 2})
     folder = seqbert.pretrain(tree).folder
-    assert RunFolder(folder).model_step == 8
+    assert RunFolder(folder).has_model_of(8)
     tree["training"] |= {"learning_rate": 5.0, "clip_norm": 1e9}  # nothing better comes
     seqbert.pretrain(tree, resume=str(checkpoint(folder, 4)), allow_changes=True)
-    assert RunFolder(folder).model_step == 4
+    assert RunFolder(folder).has_model_of(4)
     kept, then = (read_checkpoint(folder / "model").tensors, load_file(checkpoint(folder, 4) / "model.safetensors"))
     shared = [name for name in kept if ".blocks." in name]
     assert shared and all(np.array_equal(kept[name], then[name]) for name in shared)
@@ -559,3 +559,32 @@ def test_that_the_best_is_chosen_anew_is_not_forgotten_by_a_stop(tmp_path: Path,
     with stopped():
         seqbert.pretrain(tree, resume="auto", allow_changes=True)
     assert json.loads((checkpoint(folder, 8) / "state.json").read_text())["best_score"] is None
+
+
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+def test_the_best_weights_are_written_again_where_they_are_no_longer_whole(tmp_path: Path, how: str) -> None:
+    tree = runs.settings(tmp_path)
+    folder = seqbert.pretrain(tree).folder
+    before = weights(folder)
+    if how == "gone":
+        shutil.rmtree(folder / "model")
+    else:
+        (folder / "model" / "model.safetensors").write_bytes(before[:1000] + b"?" + before[1001:])
+    seqbert.pretrain(tree, resume="auto")
+    assert weights(folder) == before
+
+
+def test_data_that_was_moved_leaves_the_best_the_best(tmp_path: Path) -> None:
+    tree = runs.settings(tmp_path, training={"evaluate_every": 2, "learning_rate": 3.0})  # the best comes early
+    folder = seqbert.pretrain(tree).folder
+    best = json.loads((folder / "result.json").read_text())["best_step"]
+    (tmp_path / "texts").rename(tmp_path / "elsewhere")
+    tree["domains"]["text"]["data"] = [str(tmp_path / "elsewhere")]
+    seqbert.pretrain(tree, resume=str(checkpoint(folder, 6)), allow_changes=True)
+    assert best < 6 and json.loads((folder / "result.json").read_text())["best_step"] == best
+
+
+def test_a_run_is_not_to_end_before_where_it_stands(tmp_path: Path) -> None:
+    seqbert.pretrain(runs.settings(tmp_path))
+    with pytest.raises(ConfigError, match="at step 8 already"):
+        seqbert.pretrain(runs.settings(tmp_path, training={"steps": 5}), resume="auto", allow_changes=True)
