@@ -56,7 +56,7 @@ test: lint
 	$(PYTEST) -m "not slow"
 
 test-slow: setup
-	$(PYTEST) -m slow
+	$(PYTEST) --dist worksteal -m slow tests/training/test_quickstart.py tests seqbert domains  # the longest first
 
 test-all: test
 	$(MAKE) test-slow
