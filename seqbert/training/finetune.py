@@ -8,7 +8,6 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from seqbert.training.loop import Loop, LoopSettings
 from seqbert.training.optimizers import build_optimizer
 from seqbert.training.parallel import World, job_name, join
 from seqbert.training.preparation import check_keeps, read_tokenizer
-from seqbert.training.resuming import Resuming, as_restarted, check_places, manner_of
+from seqbert.training.resuming import Resuming, as_restarted, manner_of
 from seqbert.training.run_folder import MODEL_STEP, RunFolder, note_step
 from seqbert.training.signals import StopSignals
 
@@ -117,13 +116,8 @@ class _Runs:
         self.notes: list[str] = []
         self.device = Device.of(config.run, world)
         self.folder = RunFolder(Path(config.output))
-        self.resuming = Resuming(self.folder, resume, allow_changes, self.note, world)
-        self.overwrite = overwrite
-        world.same(config_tree.dump(config), "config")
-        self._check_folder()
-        if world.leads:
-            check_places(self.folder, config.init, resume)
-        self.resuming.check_config(config)
+        self.resuming = Resuming(self.folder, resume, allow_changes, self.note, world, overwrite)
+        self.resuming.check(config)
         if resume not in (None, "auto") and config.training.seeds > 1:
             raise ConfigError("A run of several seeds is resumed as a whole: --resume auto.")
         assert config.domain.name is not None
@@ -140,13 +134,8 @@ class _Runs:
         self.task = build_task(config.task)
 
     def carry_out(self) -> FinetuneResult:
-        with self.folder.lock() if self.world.leads else nullcontext():
-            self._check_folder()  # again, for another run may have come and gone in the meantime
+        with self.resuming.place():
             return self._carry_out()
-
-    def _check_folder(self) -> None:
-        if self.world.leads:
-            self.folder.check(self.overwrite, self.resuming.resume is not None)
 
     def _carry_out(self) -> FinetuneResult:
         config, training = self.config, self.config.training

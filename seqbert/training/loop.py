@@ -271,10 +271,12 @@ class Loop:
         """Keeps the weights of a checkpoint as the best, with what validation finds of them."""
         now = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         load_weights(path, self.model)
-        self.validate()
-        if self.world.leads:
-            self.keep_best()
-        self.model.load_state_dict(now)
+        try:
+            self.validate()
+            if self.world.leads:
+                self.keep_best()
+        finally:  # also where a signal comes meanwhile, after which the run is saved
+            self.model.load_state_dict(now)
 
     def _is_evaluation_due(self) -> bool:
         step = self.progress.step

@@ -127,7 +127,7 @@ class World:
         Raises:
             ConfigError: They were not.
         """
-        if len(set(self.gather([_digest(content.encode())])[:, 0].tolist())) > 1:
+        if not self._have_all(content.encode()):
             raise ConfigError(
                 f"The processes of the job were not started with the same {what}: give all the same command."
             )
@@ -138,13 +138,16 @@ class World:
         Raises:
             CheckpointError: They do not.
         """
-        if self.size == 1:
-            return
-        if len(set(self.gather([_digest(path.read_bytes()) if path.is_file() else 0])[:, 0].tolist())) > 1:
+        if not self._have_all(path.read_bytes() if path.is_file() else b""):
             raise CheckpointError(
                 f'The processes of the job do not see the same file "{path}": the output folder must lie on a file '
                 "system that all of them share, and that shows to one what another wrote."
             )
+
+    def _have_all(self, content: bytes) -> bool:
+        """Whether every process has the same content."""
+        digest = int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
+        return len(set(self.gather([digest])[:, 0].tolist())) == 1
 
     def agree(self, row: Sequence[int] = ()) -> np.ndarray:
         """As :meth:`gather`, where all processes may also end together.
@@ -276,10 +279,6 @@ def exchange() -> Iterator[None]:
             f"Process {dist.get_rank()} ends because another process of the job has: what happened stands in that "
             "one's own message."
         ) from error
-
-
-def _digest(content: bytes) -> int:
-    return int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
 
 
 def _add_up(gradients: Tensor) -> torch.futures.Future[Tensor]:

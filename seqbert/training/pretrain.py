@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from seqbert.training.optimizers import build_optimizer
 from seqbert.training.parallel import World, job_name, join
 from seqbert.training.preparation import Preparation
 from seqbert.training.pretrain_config import DomainConfig, PretrainConfig, load_config
-from seqbert.training.resuming import Resuming, as_restarted, check_places, manner_of
+from seqbert.training.resuming import Resuming, as_restarted, manner_of
 from seqbert.training.run_folder import RunFolder, note_step
 from seqbert.training.signals import StopSignals
 
@@ -152,22 +151,12 @@ class _Run:
         self.device = Device.of(config.run, world)
         self.preparation = Preparation(config, console, world)
         self.folder = RunFolder(Path(config.output))
-        self.resuming = Resuming(self.folder, resume, allow_changes, self._note, world)
-        self.overwrite = overwrite
-        world.same(config_tree.dump(config), "config")
-        self._check_folder()
-        if world.leads:
-            check_places(self.folder, config.init, resume)
-        self.resuming.check_config(config)
+        self.resuming = Resuming(self.folder, resume, allow_changes, self._note, world, overwrite)
+        self.resuming.check(config)
 
     def carry_out(self) -> PretrainResult:
-        with self.folder.lock() if self.world.leads else nullcontext():
-            self._check_folder()  # again, for another run may have come and gone in the meantime
+        with self.resuming.place():
             return self._carry_out()
-
-    def _check_folder(self) -> None:
-        if self.world.leads:
-            self.folder.check(self.overwrite, self.resuming.resume is not None)
 
     def _carry_out(self) -> PretrainResult:
         corpora = self.preparation.corpora()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,6 +67,7 @@ class Resuming:
         allow_changes: Whether it may go on with another batch, other data, another vocabulary or objective.
         note: Is told what was done.
         world: The processes of the job, all of which go on from what the first one finds.
+        overwrite: Whether it may replace a run that the folder holds.
         is_judged_anew: Whether scores of the run so far cannot be compared with those to come.
         is_changed: Whether what was restored is not what the checkpoint holds.
         best: The checkpoint of the best step where ``model`` does not hold its weights.
@@ -76,9 +78,33 @@ class Resuming:
     allow_changes: bool
     note: Callable[[str], None]
     world: World
+    overwrite: bool = False
     is_judged_anew: bool = False
     is_changed: bool = False
     best: Path | None = None
+
+    def check(self, config: Any) -> None:
+        """Makes sure that the run may be written where the config says, and goes on as it was begun.
+
+        Raises:
+            ConfigError: It may not; or the processes of the job have not one config.
+        """
+        self.world.same(config_tree.dump(config), "config")
+        self._check_folder()
+        if self.world.leads:
+            check_places(self.folder, config.init, self.resume)
+        self.check_config(config)
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Keeps the folder for this run."""
+        with self.folder.lock() if self.world.leads else nullcontext():
+            self._check_folder()  # again, for another run may have come and gone in the meantime
+            yield
+
+    def _check_folder(self) -> None:
+        if self.world.leads:
+            self.folder.check(self.overwrite, self.resume is not None)
 
     def check_config(self, config: Any) -> None:
         """Makes sure that the run goes on with the config that it was begun with; how it is carried out may differ.
