@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from seqbert.errors import DomainError
+from seqbert.errors import DataError, DomainError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -28,9 +28,31 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _WORD = re.compile(r"\S+")
 
-Augmentation: TypeAlias = Callable[[np.ndarray, np.ndarray | None, np.random.Generator], tuple[np.ndarray, np.ndarray]]
-"""``(ids [tokens], units [tokens] or None, generator) -> (ids [tokens], source [tokens])``: the new ids, and for
-each of them the index of the old token whose label it carries."""
+Change: TypeAlias = Callable[[np.ndarray, np.ndarray | None, int], tuple[np.ndarray, np.ndarray]]
+"""``(ids [tokens], units [tokens] or None, variant) -> (ids [tokens], source [tokens])``: the new ids, and for each of
+them the index of the old token whose label and unit it carries."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Augmentation:
+    """A change that keeps a sequence's meaning, in several variants: either strand, any of twelve keys.
+
+    In training one of the variants is drawn for each sequence; at prediction the outputs over all of them can be
+    averaged. An instance can be pickled, for the loader's workers.
+
+    Attributes:
+        variants: How many there are; variant 0 leaves the sequence as it is.
+        change: Makes one of them.
+    """
+
+    variants: int
+    change: Change
+
+    def __call__(
+        self, ids: np.ndarray, units: np.ndarray | None, generator: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A variant drawn evenly: the new ids ``[tokens]``, and for each the index of the old token it stems from."""
+        return self.change(ids, units, int(generator.integers(self.variants)))
 
 
 @dataclasses.dataclass(slots=True)
@@ -117,42 +139,84 @@ class Report:
 
     Every record that a file holds is *read* (given as it is), *repaired* (given, but changed by a stated rule) or
     *skipped*; a reader calls :meth:`repaired` and :meth:`skipped`, and what it yields without a word counts as
-    read. :meth:`tally` counts what is not a record: letters upper-cased, gaps removed, blank lines passed over.
-    The framework counts the files and the documents.
+    read. :meth:`tally` counts changes within records: letters upper-cased, gaps removed, notes moved to the grid.
+    :meth:`note` and :meth:`largest` say what is worth knowing and changed nothing. The framework counts the files and
+    the documents.
+
+    Args:
+        strict: Make each of the first three an error that names the place.
+
+    Attributes:
+        place: The file that is being read, which errors name where a count comes without a place.
     """
 
     KEPT_EXAMPLES = 5
 
-    def __init__(self) -> None:
+    def __init__(self, strict: bool = False) -> None:
+        self.strict = strict
+        self.place = ""
         self.yielded = 0
         self.repaired_records = 0
         self.skipped_records = 0
         self.repairs: Counter[str] = Counter()
         self.skips: Counter[str] = Counter()
         self.tallies: Counter[str] = Counter()
+        self.notes: Counter[str] = Counter()
+        self.most: dict[str, float] = {}
         self.examples: dict[str, list[str]] = {}
         self.files: list[str] = []
         self.skipped_files: list[tuple[str, str]] = []
         self._last_repaired = ""
 
-    def repaired(self, source: str, reason: str) -> None:
-        """Says that the record at ``source``, which is given all the same, was changed; it may have several reasons."""
+    def repaired(self, source: str, reason: str, detail: str = "") -> None:
+        """Says that the record at ``source``, which is given all the same, was changed; it may have several reasons.
+
+        Args:
+            source: ``file:line`` or ``file:record``.
+            reason: One of a small set, so that it can be counted.
+            detail: What is particular to this record, such as "'@' at position 4"; only errors tell it.
+
+        Raises:
+            DataError: The report is strict.
+        """
+        self._refuse(source, reason, detail)
         if source != self._last_repaired:
             self.repaired_records += 1
             self._last_repaired = source
         self.repairs[reason] += 1
         self._keep_example(reason, source)
 
-    def skipped(self, source: str, reason: str) -> None:
-        """Says that the record at ``source`` is left out, and why."""
+    def skipped(self, source: str, reason: str, detail: str = "") -> None:
+        """Says that the record at ``source`` is left out, and why; as :meth:`repaired`."""
+        self._refuse(source, reason, detail)
         self.skipped_records += 1
         self.skips[reason] += 1
         self._keep_example(reason, source)
 
-    def tally(self, what: str, count: int = 1) -> None:
-        """Adds to a count of changes within records, such as ``"lower-case bases upper-cased"``."""
+    def tally(self, what: str, count: int = 1, source: str = "", detail: str = "") -> None:
+        """Adds to a count of changes within records, such as ``"lower-case bases upper-cased"``.
+
+        Args:
+            what: What was changed, in words that are the same for all records.
+            count: How often; 0 says nothing.
+            source: The record; as in :meth:`repaired`.
+            detail: As in :meth:`repaired`.
+
+        Raises:
+            DataError: ``count`` is above 0, and the report is strict.
+        """
         if count:
+            self._refuse(source, f"{what} ({count:,})", detail)
             self.tallies[what] += count
+
+    def note(self, what: str, count: int = 1) -> None:
+        """Adds to a count of what was met and left as it is: comments, ambiguity codes, repeated names."""
+        if count:
+            self.notes[what] += count
+
+    def largest(self, what: str, value: float) -> None:
+        """Keeps the largest value of what is measured at many places, such as how far an onset was moved."""
+        self.most[what] = max(value, self.most.get(what, value))
 
     def merge(self, other: Report) -> None:
         """Adds what another process counted."""
@@ -162,6 +226,9 @@ class Report:
         self.repairs += other.repairs
         self.skips += other.skips
         self.tallies += other.tallies
+        self.notes += other.notes
+        for what, value in other.most.items():
+            self.largest(what, value)
         for reason, sources in other.examples.items():
             kept = self.examples.setdefault(reason, [])
             kept.extend(sources[: self.KEPT_EXAMPLES - len(kept)])
@@ -182,6 +249,8 @@ class Report:
             "repaired": dict(self.repairs),
             "skipped": dict(self.skips),
             "changed": dict(self.tallies),
+            "noted": dict(self.notes),
+            "largest": dict(self.most),
             "examples": dict(self.examples),
         }
 
@@ -194,10 +263,17 @@ class Report:
         """The report that another process wrote by :meth:`to_json`."""
         report = cls()
         vars(report).update(json.loads(text))
-        for name in ("repairs", "skips", "tallies"):
+        for name in ("repairs", "skips", "tallies", "notes"):
             setattr(report, name, Counter(getattr(report, name)))
         report.skipped_files = [(file, reason) for file, reason in report.skipped_files]
         return report
+
+    def _refuse(self, source: str, what: str, detail: str) -> None:
+        if self.strict:
+            raise DataError(
+                f"{source or self.place}: {what}{': ' if detail else ''}{detail}. This is an error because strict is true: "
+                "mend the record or leave it out, or set strict to false, which counts it in the data report."
+            )
 
     def _keep_example(self, reason: str, source: str) -> None:
         kept = self.examples.setdefault(reason, [])

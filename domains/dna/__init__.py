@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from domains.alphabet import Alphabet, Cleaned, each_character, places
+from domains.sequences.alphabet import Alphabet, Cleaned, each_character, places
 from domains.dna.tables import sample_tables
 from domains.dna.uci import uci_examples
-from domains.fasta import Names, looks_like_fasta, read_fasta, write_fasta
+from domains.sequences.fasta import Names, looks_like_fasta, read_fasta, write_fasta
 from seqbert.domain import SPECIAL_TOKENS, Augmentation, Document, Domain, Encoded, Example, Report, Sample
 from seqbert.errors import ConfigError, DataError, nearest
 
@@ -152,7 +152,7 @@ class DNA(Domain):
         """Yields one document a contig; its segments are what stands between long runs of N.
 
         Raises:
-            DataError: As :func:`domains.fasta.read_fasta` does, and for an unknown character where the option
+            DataError: As :func:`domains.sequences.fasta.read_fasta` does, and for an unknown character where the option
                 ``unknown`` is "error".
         """
         names = Names(report)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from domains.fasta import Names
+from domains.sequences.fasta import Names
 from seqbert.data.compressed import DAMAGE, open_decompressed
 from seqbert.domain import Example, Report
 from seqbert.errors import DataError

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from domains.alphabet import Alphabet, Cleaned, each_character, places
-from domains.fasta import Names, looks_like_fasta, read_fasta, write_fasta
+from domains.sequences.alphabet import Alphabet, Cleaned, each_character, places
+from domains.sequences.fasta import Names, looks_like_fasta, read_fasta, write_fasta
 from domains.protein.tables import sample_tables
 from seqbert.domain import SPECIAL_TOKENS, Document, Domain, Encoded, Report, Sample
 from seqbert.errors import ConfigError, DataError, nearest
@@ -109,7 +109,7 @@ class Protein(Domain):
         """Yields one document a protein, in one segment, with its description, organism and gene if told.
 
         Raises:
-            DataError: As :func:`domains.fasta.read_fasta` does, and for an unknown character where the option
+            DataError: As :func:`domains.sequences.fasta.read_fasta` does, and for an unknown character where the option
                 ``unknown`` is "error".
         """
         names = Names(report)

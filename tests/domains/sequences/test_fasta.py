@@ -10,7 +10,7 @@ import pytest
 from Bio import SeqIO
 from Bio.bgzf import BgzfWriter
 
-from domains.fasta import looks_like_fasta, read_fasta, write_fasta
+from domains.sequences.fasta import looks_like_fasta, read_fasta, write_fasta
 from seqbert.domain import Report
 from seqbert.errors import DataError
 

@@ -1,0 +1,1 @@
+"""What the plugins share whose records are sequences of letters: file formats, alphabets."""
