@@ -271,8 +271,8 @@ class Report:
     def _refuse(self, source: str, what: str, detail: str) -> None:
         if self.strict:
             raise DataError(
-                f"{source or self.place}: {what}{': ' if detail else ''}{detail}. This is an error because strict is true: "
-                "mend the record or leave it out, or set strict to false, which counts it in the data report."
+                f"{source or self.place}: {what}{': ' if detail else ''}{detail}. This is an error because strict is "
+                "true: mend the record or leave it out, or set strict to false, which counts it in the data report."
             )
 
     def _keep_example(self, reason: str, source: str) -> None:
@@ -362,6 +362,14 @@ class Domain(ABC):
         """A table's cell, or what a user typed, as canonical text."""
         return raw
 
+    def cell(self, raw: str, report: Report, source: str) -> str:
+        """A table's cell as :meth:`canonical` text, with what that changed told to the report.
+
+        Override it where letters are mapped or taken out, so that the data report of labelled records counts them
+        too.
+        """
+        return self.canonical(raw)
+
     # Text to tokens and back
 
     @abstractmethod
@@ -401,6 +409,14 @@ class Domain(ABC):
             spans = _flat([encoding.offsets for encoding in encodings], np.int64).reshape(-1, 2)
         return Encoded(ids, lengths, units, spans)
 
+    def encode_long(self, text: str) -> Iterator[Encoded]:
+        """The tokens of one long canonical text by parts, in order and without offsets, so that memory stays bounded.
+
+        End to end they are the tokens that :meth:`encode` gives. Each part begins a masking unit, and numbers its
+        units anew. One part unless overridden.
+        """
+        yield self.encode([text], offsets=False)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Canonical text of token ids; special tokens are left out."""
         return str(self.vocabulary.decode([int(i) for i in ids], skip_special_tokens=True))
@@ -419,6 +435,14 @@ class Domain(ABC):
     def symbols(self, text: str) -> int:
         """How many symbols a stretch of canonical text, or one token as the vocabulary spells it, stands for."""
         return len(text)
+
+    def separates_words(self, group: str) -> bool:
+        """Whether white space separates words in a group of :attr:`balance`, so that tokens a word can be counted."""
+        return True
+
+    def token_kinds(self) -> list[str]:
+        """What each entry of the vocabulary is, in its order, for the data report: its script. []: all are alike."""
+        return []
 
     def augmentations(self) -> Mapping[str, Augmentation]:
         """Changes that keep a sequence's meaning, by name: reverse complement, transposition."""

@@ -21,9 +21,18 @@ import numpy as np
 from seqbert.data.corpus import LAYOUT, Corpus
 from seqbert.data.crew import ALONE, Crew
 from seqbert.data.drafts import SCAFFOLD, draft_of
-from seqbert.data.encoding import FileGroup, MakeShard, PluginError, last_place, read_documents, read_report
+from seqbert.data.encoding import (
+    FileGroup,
+    MakeShard,
+    PluginError,
+    last_counts,
+    last_place,
+    read_documents,
+    read_report,
+)
 from seqbert.data.files import InputFile, Inputs, find_inputs
 from seqbert.data.finishing import Draft, finish_corpus
+from seqbert.data.pace import Pace, Passed, Progress, ticking
 from seqbert.data.vocabulary import missing_special_tokens
 from seqbert.data.workers import WorkerDied, spread
 from seqbert.domain import SPECIAL_TOKENS, Domain, Report
@@ -34,9 +43,6 @@ if TYPE_CHECKING:
 
 SHARDS = 64
 """Most shards that one input is cut into: more than any machine has use for, few enough to open at once."""
-
-Progress = Callable[[str, float | None], None]
-"""Told what is being done and, where it is known, which share of it is done."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -50,6 +56,7 @@ class BuildRequest:
         vocab_size: Entries of a new tokenizer; None: the domain's default.
         tokenizer: JSON of a tokenizer to use, or None to train one.
         extend: Add what a new tokenizer would hold to ``tokenizer`` instead of using it as it is.
+        strict: Make each record that is skipped, cut, repaired or mapped an error.
     """
 
     domain: Domain
@@ -58,6 +65,7 @@ class BuildRequest:
     vocab_size: int | None = None
     tokenizer: str | None = None
     extend: Callable[[str, Tokenizer], str] | None = None
+    strict: bool = False
 
 
 def build_corpus(
@@ -91,10 +99,10 @@ class _Builder:
         self.processes = processes
         self.progress = progress
         self.crew = crew
-        self.inputs = find_inputs(request.data, self.domain)
+        self.inputs = self._find(request.data)
         self.held_out: Inputs | None = None
         if isinstance(request.validation, str):
-            self.held_out = find_inputs([request.validation], self.domain)
+            self.held_out = self._find([request.validation])
             self.inputs = self.inputs.without(self.held_out)
 
     def build(self) -> Corpus:
@@ -110,6 +118,9 @@ class _Builder:
                 draft.publish(whole="manifest.json")
         self.crew.tell(str(folder.absolute()))
         return Corpus(folder)
+
+    def _find(self, entries: Sequence[str]) -> Inputs:
+        return find_inputs(entries, self.domain, self.cache, lambda what: self.progress(what, None))
 
     def _fill(self, draft: Path, groups: list[list[InputFile]], held_out: list[list[InputFile]]) -> None:
         tokenizer = self._tokenizer(groups)
@@ -146,14 +157,23 @@ class _Builder:
             if extend is None:
                 return tokenizer
         self.progress(f"{self.domain.name}: making the tokenizer", None)
+        report = Report(self.request.strict)
+        sizes = {str(file.path): _bytes_of(file) for group in groups for file in group}
+
+        def passed() -> Passed:
+            done = sum(sizes[name] for name in list(report.files))
+            return Passed(report.yielded, report.skipped_records, done / max(1, sum(sizes.values())))
+
         segments = (
             segment
             for group in groups
-            for document in read_documents(self.domain, group, Report())
+            for document in read_documents(self.domain, group, report)
             for segment in document.segments
         )
         try:
-            trained = self.domain.tokenizer(segments, self.request.vocab_size)
+            pace = Pace(f"{self.domain.name}: reading for the tokenizer", passed, self.progress)
+            with ticking(pace.tell):
+                trained = self.domain.tokenizer(segments, self.request.vocab_size)
         except (SeqbertError, OSError):
             raise
         except Exception as error:
@@ -166,10 +186,17 @@ class _Builder:
     def _encode(self, groups: list[list[InputFile]], draft: Path) -> Report:
         """What became of all records, once every shard is there."""
         own = _part_of(groups, self.crew)
-        documents = 0
-        for done, shard in enumerate(_make_shards(self.domain, draft, own, self.processes), 1):
-            documents += read_report(draft, shard).yielded
-            self.progress(f"{self.domain.name}: {documents:,} documents encoded", done / len(own))
+        sizes = {group.shard: max(1, sum(map(_bytes_of, group.files))) for group in own}
+        done = 0
+
+        def passed() -> Passed:
+            read, skipped = np.array([(0, 0), *(last_counts(draft, shard) for shard in sizes)]).sum(axis=0).tolist()
+            return Passed(read, skipped, done / max(1, sum(sizes.values())))
+
+        pace = Pace(f"{self.domain.name}: encoding", passed, self.progress)
+        for shard in _make_shards(self.request, draft, own, self.processes, pace.tell):
+            done += sizes[shard]
+        pace.finish()
         self.crew.wait()
         report = Report()
         for shard in range(len(groups)):
@@ -184,7 +211,7 @@ def _help(request: BuildRequest, processes: int, crew: Crew) -> Corpus:
         draft = Path(told)
         with _writing_to(draft.parent), _shared(draft, crew):
             own = _part_of(_read_groups(draft), crew)
-            for _ in _make_shards(request.domain, draft, own, processes):
+            for _ in _make_shards(request, draft, own, processes):
                 pass
         crew.wait()
     folder = Path(crew.tell(""))
@@ -196,12 +223,19 @@ def _part_of(groups: list[list[InputFile]], crew: Crew) -> list[FileGroup]:
     return [FileGroup(shard, group) for shard, group in enumerate(groups)][crew.rank :: crew.size]
 
 
-def _make_shards(domain: Domain, draft: Path, groups: list[FileGroup], processes: int) -> Iterator[int]:
+def _make_shards(
+    request: BuildRequest,
+    draft: Path,
+    groups: list[FileGroup],
+    processes: int,
+    tick: Callable[[], None] = lambda: None,
+) -> Iterator[int]:
     """Makes the shards of some groups, and yields the number of each that is made."""
+    domain = request.domain
     tokenizer = _tokenizer_file(draft).read_text(encoding="utf-8")
-    job = MakeShard(type(domain), domain.options, tokenizer, draft)
+    job = MakeShard(type(domain), domain.options, tokenizer, draft, request.strict)
     try:
-        for group in spread(job, groups, processes):
+        for group in spread(job, groups, processes, tick):
             yield group.shard
     except WorkerDied as error:
         raise DataError(
@@ -284,6 +318,7 @@ def _key(request: BuildRequest, inputs: Inputs, held_out: Inputs | None) -> str:
         "vocab_size": request.vocab_size,
         "tokenizer": request.tokenizer,
         "extend": request.extend is not None,
+        "strict": request.strict,
     }
     return hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
@@ -293,9 +328,13 @@ def _fingerprint(path: Path) -> list[Any]:
     return [str(path.resolve()), status.st_size, status.st_mtime_ns]
 
 
+def _bytes_of(file: InputFile) -> int:
+    return file.path.stat().st_size
+
+
 def _group(files: Sequence[InputFile]) -> list[list[InputFile]]:
     """Cuts the list of files into at most :data:`SHARDS` neighbouring groups of about equal size in bytes."""
-    sizes = np.array([max(1, file.path.stat().st_size) for file in files], np.float64)
+    sizes = np.array([max(1, _bytes_of(file)) for file in files], np.float64)
     middles = (np.cumsum(sizes) - sizes / 2) / max(1.0, sizes.sum())
     groups: dict[int, list[InputFile]] = {}
     for file, middle in zip(files, middles.tolist(), strict=True):

@@ -63,14 +63,14 @@ _TABLES = (("\t", "a table with tabs"), (",", "a table with commas"), (";", "a t
 
 
 def describe(head: bytes) -> str:
-    """What a file looks like, as a phrase that goes on from "it looks like".
+    r"""What a file looks like, as a phrase that goes on from "it looks like".
 
     Args:
         head: The first bytes, decompressed; some kilobytes are enough.
 
-    >>> describe(b"%PDF-1.7 ..."), describe(b'{"a": 1}'), describe(b"a,b\\n1,2\\n3,4\\n"), describe(b"Call me Ishmael.")
+    >>> describe(b"%PDF-1.7 ..."), describe(b'{"a": 1}'), describe(b"a,b\n1,2\n3,4\n"), describe(b"Call me Ishmael.")
     ('a PDF document', 'JSON', 'a table with commas', 'plain text')
-    >>> describe(b""), describe(b" \\n"), describe(b"\\x00\\x01\\x02\\x00")
+    >>> describe(b""), describe(b" \n"), describe(b"\x00\x01\x02\x00")
     ('an empty file', 'blank lines', 'binary data')
     """
     if not head:

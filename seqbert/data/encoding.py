@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from seqbert.data.compressed import open_decompressed
+from seqbert.data.content import describe
 from seqbert.data.drafts import SCAFFOLD
 from seqbert.data.files import InputFile
 from seqbert.domain import Document, Domain, Encoded, Report
@@ -22,8 +24,13 @@ from seqbert.errors import DataError, SeqbertError
 BATCH_TOKENS = 2**20
 """Tokens after which a record batch is written: 1 to 4 MB."""
 
+_HEAD = 2**12
+
 BATCH_CHARACTERS = 2**21
 """Characters that are handed to the tokenizer at once."""
+
+LONG_SEGMENT = 2**23
+"""A document with a segment of more characters is encoded by itself, and such a segment by parts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,10 +42,14 @@ class FileGroup:
 
 
 class Place:
-    """Where in the data the process stands that makes a shard; on disk, so that it is known when the process dies."""
+    """Where in the data the process stands that makes a shard; on disk, so that it is known when the process dies.
 
-    def __init__(self, folder: Path, shard: int) -> None:
+    Before it stand the records that were read and skipped so far, for whoever waits.
+    """
+
+    def __init__(self, folder: Path, shard: int, report: Report) -> None:
         self._file = _place_file(folder, shard).open("wb", buffering=0)
+        self._report = report
 
     def __enter__(self) -> Place:
         return self
@@ -49,19 +60,33 @@ class Place:
     def is_at(self, what: str) -> None:
         """Notes what is being done, in words that go on from "while it was"; a full disk is not its business."""
         # One write a note: a kill leaves it whole. What remains of a longer one before it stands after the line break.
+        text = f"{self._report.yielded} {self._report.skipped_records} " + what.replace("\n", " ") + "\n"
         try:
             self._file.seek(0)
-            self._file.write(what.replace("\n", " ").encode("utf-8", "backslashreplace") + b"\n")
+            self._file.write(text.encode("utf-8", "backslashreplace"))
         except OSError:
             pass
 
 
 def last_place(folder: Path, shard: int) -> str:
     """The last note of a shard's :class:`Place`; empty where its process had not come to one."""
+    return _last_note(folder, shard)[2]
+
+
+def last_counts(folder: Path, shard: int) -> tuple[int, int]:
+    """How many records of a shard were read and skipped when its :class:`Place` was last noted."""
+    read, skipped, _ = _last_note(folder, shard)
+    return int(read or 0), int(skipped or 0)
+
+
+def _last_note(folder: Path, shard: int) -> tuple[str, str, str]:
     try:
-        return _place_file(folder, shard).read_bytes().partition(b"\n")[0].decode("utf-8")
+        line = _place_file(folder, shard).read_bytes().partition(b"\n")[0].decode("utf-8")
     except FileNotFoundError:
-        return ""
+        return "", "", ""
+    read, _, rest = line.partition(" ")
+    skipped, _, what = rest.partition(" ")
+    return read, skipped, what
 
 
 def read_report(folder: Path, shard: int) -> Report:
@@ -97,7 +122,8 @@ def read_documents(
 ) -> Iterator[Document]:
     """The documents of a group of files, or of the sample where the group is empty.
 
-    A file met in a folder that cannot be read is left out and listed; one that the user named stops the run. What
+    A file met in a folder that cannot be read is left out and listed, unless the report is strict; one that the user
+    named stops the run. What
     is being read is told to ``note``.
 
     Raises:
@@ -115,7 +141,8 @@ def read_documents(
             ) from error
         return
     for file in files:
-        before = report.yielded
+        before, skipped_before = report.yielded, report.skipped_records
+        report.place = str(file.path)
         read = partial(domain.read, file.path, report)
         try:
             yield from _documents(domain, f'"{file.path}"', read, report, note)
@@ -124,19 +151,27 @@ def read_documents(
         except (SeqbertError, OSError) as error:
             if isinstance(error, OSError):
                 error = DataError(f'The file "{file.path}" cannot be read: {error.strerror or error}.')
-            if file.named:
+            if file.named or report.strict:
                 raise error from None
             count = report.yielded - before
             kept = f"cut short after {count:,} records, which are kept: " if count else ""
             report.skipped_files.append((str(file.path), kept + str(error)))
             continue
-        report.files.append(str(file.path))
-        if file.named and report.yielded == before:
+        if report.yielded == before and (file.named or report.skipped_records == skipped_before):
             reasons = "; ".join(f"{reason} ({count})" for reason, count in report.skips.items())
-            raise DataError(
-                f'The file "{file.path}" holds nothing that the domain "{domain.name}" can use'
-                f"{': ' + reasons if reasons else ''}."
-            )
+            if report.skipped_records == skipped_before:
+                reasons = f"it looks like {describe(_head(file.path))}"
+            problem = f'The file "{file.path}" holds nothing that the domain "{domain.name}" can use: {reasons}.'
+            if file.named or report.strict:
+                raise DataError(problem)
+            report.skipped_files.append((str(file.path), problem))
+            continue
+        report.files.append(str(file.path))
+
+
+def _head(path: Path) -> bytes:
+    with open_decompressed(path) as file:
+        return file.read(_HEAD)
 
 
 def _documents(
@@ -187,12 +222,14 @@ class MakeShard:
         options: Its options.
         tokenizer: The tokenizer, as JSON.
         folder: The draft of the corpus.
+        strict: Make each record that is skipped, cut, repaired or mapped an error.
     """
 
     domain_type: type[Domain]
     options: Any
     tokenizer: str
     folder: Path
+    strict: bool = False
 
     def __call__(self, group: FileGroup) -> None:
         """Makes the shard.
@@ -205,16 +242,18 @@ class MakeShard:
 
         domain = self.domain_type(self.options)
         domain.use(Tokenizer.from_str(self.tokenizer))
-        report = Report()
+        report = Report(self.strict)
         has_units = domain.unit != "token"
         dtype = smallest_integer(domain.vocabulary.get_vocab_size())
         with (
-            Place(self.folder, group.shard) as place,
+            Place(self.folder, group.shard, report) as place,
             _ShardWriter(self.folder, group.shard, dtype, has_units) as out,
         ):
             for documents in _batched(read_documents(domain, group.files, report, place.is_at)):
                 place.is_at(f"encoding the records from {_name(documents[0])} to {_name(documents[-1])}")
-                out.write(_encode(domain, documents))
+                for encoded in _encode(domain, documents):
+                    out.write(encoded)
+            place.is_at("finishing the shard")
         _report_file(self.folder, group.shard).write_text(report.to_json(), encoding="utf-8")
 
 
@@ -222,6 +261,9 @@ def _batched(documents: Iterator[Document]) -> Iterator[list[Document]]:
     batch: list[Document] = []
     characters = 0
     for document in documents:
+        if batch and _is_long(document):
+            yield batch
+            batch, characters = [], 0
         batch.append(document)
         characters += sum(map(len, document.segments))
         if characters >= BATCH_CHARACTERS:
@@ -231,25 +273,32 @@ def _batched(documents: Iterator[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
+def _is_long(document: Document) -> bool:
+    return any(len(segment) > LONG_SEGMENT for segment in document.segments)
+
+
 @dataclasses.dataclass(slots=True)
 class _EncodedDocuments:
-    """Documents as they are stored: a row for each, and their tokens end to end.
+    """Documents as they are stored: a row for each, and their tokens end to end; or a part of a long document.
 
     Attributes:
-        rows: What :data:`DOCUMENT_SCHEMA` says.
+        rows: What :data:`DOCUMENT_SCHEMA` says; None for the parts of a long document but the last.
         ids: Token ids, ``[tokens]``.
         starts: Whether each token begins a masking unit, ``[tokens]``; None where the domain has no units.
     """
 
-    rows: pa.RecordBatch
+    rows: pa.RecordBatch | None
     ids: np.ndarray
     starts: np.ndarray | None
 
 
-def _encode(domain: Domain, documents: list[Document]) -> _EncodedDocuments:
+def _encode(domain: Domain, documents: list[Document]) -> Iterator[_EncodedDocuments]:
     """Encodes documents at once; where that fails, one by one, to find the one that the plugin fails on."""
+    if len(documents) == 1 and _is_long(documents[0]):
+        yield from _encode_long(domain, documents[0])
+        return
     try:
-        return _encode_together(domain, documents)
+        yield _encode_together(domain, documents)
     except SeqbertError:
         raise
     except Exception as error:
@@ -262,16 +311,39 @@ def _encode(domain: Domain, documents: list[Document]) -> _EncodedDocuments:
         raise PluginError.of(domain, together, error) from error
 
 
+def _encode_long(domain: Domain, document: Document) -> Iterator[_EncodedDocuments]:
+    """The tokens of a document by parts; what says where its segments end comes last."""
+    vocab_size = domain.vocabulary.get_vocab_size()
+    counts = []
+    try:
+        for segment in document.segments:
+            tokens = 0
+            for part in domain.encode_long(segment) if len(segment) > LONG_SEGMENT else [domain.encode([segment], False)]:
+                _check_encoded(part, 1, vocab_size)
+                tokens += len(part.ids)
+                yield _EncodedDocuments(None, part.ids, _starts(domain, part))
+            counts.append(tokens)
+    except SeqbertError:
+        raise
+    except Exception as error:
+        raise PluginError.of(domain, f"encoding the record {_name(document)}", error) from error
+    ids = np.zeros(0, np.int32)
+    yield _EncodedDocuments(_rows([document], [counts]), ids, None if domain.unit == "token" else ids.astype(np.uint8))
+
+
 def _encode_together(domain: Domain, documents: list[Document]) -> _EncodedDocuments:
     segments = [segment for document in documents for segment in document.segments]
     encoded = domain.encode(segments, offsets=False)
     _check_encoded(encoded, len(segments), domain.vocabulary.get_vocab_size())
     lengths = iter(encoded.lengths.tolist())
     counts = [list(islice(lengths, len(document.segments))) for document in documents]
-    starts = None
-    if domain.unit != "token":
-        starts = _unit_starts(encoded.units, encoded.lengths, len(encoded.ids))
-    return _EncodedDocuments(_rows(documents, counts), encoded.ids, starts)
+    return _EncodedDocuments(_rows(documents, counts), encoded.ids, _starts(domain, encoded))
+
+
+def _starts(domain: Domain, encoded: Encoded) -> np.ndarray | None:
+    if domain.unit == "token":
+        return None
+    return _unit_starts(encoded.units, encoded.lengths, len(encoded.ids))
 
 
 def _check_encoded(encoded: Encoded, texts: int, vocab_size: int) -> None:
@@ -328,7 +400,9 @@ def _storable(text: str) -> str:
 def _digest(document: Document) -> int:
     digest = hashlib.blake2b(digest_size=8)
     for segment in document.segments:
-        digest.update(segment.encode("utf-8", "surrogatepass") + b"\0")
+        for start in range(0, len(segment), BATCH_CHARACTERS):
+            digest.update(segment[start : start + BATCH_CHARACTERS].encode("utf-8", "surrogatepass"))
+        digest.update(b"\0")
     return int.from_bytes(digest.digest(), "little")
 
 
@@ -357,8 +431,9 @@ class _ShardWriter:
             sink.close()
 
     def write(self, batch: _EncodedDocuments) -> None:
-        """Adds documents in order."""
-        self._documents.write_batch(batch.rows)
+        """Adds documents in order, and the parts of long ones."""
+        if batch.rows is not None:
+            self._documents.write_batch(batch.rows)
         self._waiting.append(batch)
         self._count += len(batch.ids)
         if self._count >= BATCH_TOKENS:

@@ -1,12 +1,13 @@
-"""What a user names as data, as a list of files: paths, folders, globs, or the sample."""
+"""What a user names as data, as a list of files: paths, folders, globs, addresses, standard input, or the sample."""
 
 from __future__ import annotations
 
 import dataclasses
 import glob
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from seqbert.data.fetching import STANDARD_INPUT, fetch, is_address, keep_standard_input
 from seqbert.domain import Domain
 from seqbert.errors import DataError
 
@@ -36,16 +37,24 @@ class Inputs:
         return Inputs(files, self.unknown, self.sample)
 
 
-def find_inputs(entries: Sequence[str], domain: Domain) -> Inputs:
+def find_inputs(
+    entries: Sequence[str], domain: Domain, cache: Path, say: Callable[[str], None] = lambda what: None
+) -> Inputs:
     """Resolves what stands under ``data:`` into files, sorted within each folder and glob.
+
+    Args:
+        entries: Paths, folders, globs, addresses, "-" for standard input, or "sample".
+        domain: Says which files of a folder it reads.
+        cache: Keeps what standard input and addresses hold.
+        say: Is told what is fetched.
 
     Raises:
         DataError: if a path is not there, a glob matches nothing, or a folder holds no file that ``domain`` reads.
     """
     if not entries:
         raise DataError(
-            f'No data is given for the domain "{domain.name}": name files, folders or globs under '
-            f'domains.{domain.name}.data, or "sample" for the sample that comes with it.'
+            f'No data is given for the domain "{domain.name}": name files, folders, globs or addresses under '
+            f'domains.{domain.name}.data, "-" for standard input, or "sample" for the sample that comes with it.'
         )
     inputs = Inputs([], [])
     for entry in entries:
@@ -53,6 +62,11 @@ def find_inputs(entries: Sequence[str], domain: Domain) -> Inputs:
         if entry == SAMPLE:  # a folder of that name is ./sample
             inputs.sample = True
             inputs.files += [InputFile(file, False) for file in domain.sample().files]
+        elif entry == STANDARD_INPUT:
+            inputs.files.append(InputFile(keep_standard_input(cache), True))
+        elif is_address(entry):
+            fetched = fetch(entry, cache, say)
+            inputs.files += [InputFile(file, len(fetched) == 1) for file in fetched]
         elif path.is_dir():
             _add_folder(path, domain, inputs)
         elif path.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from seqbert.data.corpus import Corpus, Split
 from seqbert.data.groups import Groups
 from seqbert.data.sampling import EpochOrder, Mixture, below, stream
 from seqbert.data.windows import Windows
-from seqbert.domain import Balance
+from seqbert.domain import Augmentation, Balance
 
 EXTRA = 2**32
 """Places from here on are not part of an epoch's order: they fill a step up to its budget."""
@@ -132,6 +133,7 @@ class Source:
         max_length: Most tokens of a sequence, special tokens included.
         tokens_per_step: Token budget of this vocabulary in a step.
         extra: Sequences drawn at random to fill a step.
+        augmentations: By name, what each sequence is given a variant of, in this order.
     """
 
     corpus: Corpus
@@ -141,6 +143,7 @@ class Source:
     max_length: int
     tokens_per_step: int
     extra: int = 0
+    augmentations: Mapping[str, Augmentation] = dataclasses.field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

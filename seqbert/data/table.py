@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
+from seqbert.data.cache import cache_folder
 from seqbert.data.conll import column_rows, conllu_rows
+from seqbert.data.fetching import STANDARD_INPUT, fetch, is_address, keep_standard_input
 from seqbert.data.squad import is_squad, squad_rows
 from seqbert.data.table_examples import ExampleMaker
 from seqbert.data.table_files import format_of, is_table, read_head
@@ -31,7 +33,7 @@ def find_tables(entries: str | list[str], folder: str | None = None, domain: Dom
     """Resolves what a user names as labelled data into files, each once, sorted within a folder or glob.
 
     Args:
-        entries: Files, folders or globs; ``~`` is the home folder.
+        entries: Files, folders, globs, addresses, or "-" for standard input; ``~`` is the home folder.
         folder: Put before those that are relative.
         domain: Where it is given, only files that are tables by their endings, or that it reads, are taken from
             folders; else all that are not hidden.
@@ -42,7 +44,11 @@ def find_tables(entries: str | list[str], folder: str | None = None, domain: Dom
     found: dict[Path, None] = {}
     for entry in [entries] if isinstance(entries, str) else entries:
         path = Path(folder or "").expanduser() / Path(entry).expanduser()
-        if path.is_dir():
+        if entry == STANDARD_INPUT:
+            paths = [keep_standard_input(cache_folder())]
+        elif is_address(entry):
+            paths = fetch(entry, cache_folder())
+        elif path.is_dir():
             paths = _inside(path, domain)
         elif path.exists():
             paths = [path]
@@ -55,7 +61,7 @@ def find_tables(entries: str | list[str], folder: str | None = None, domain: Dom
             raise DataError(f'There is no file or folder "{path}".')
         found.update(dict.fromkeys(paths))
     if not found:
-        raise DataError("No labelled data is named: give files, folders or globs.")
+        raise DataError("No labelled data is named: give files, folders, globs or addresses.")
     return list(found)
 
 
@@ -89,6 +95,7 @@ def read_examples(
     """
     for path in paths:
         read, skipped = report.yielded, report.skips.copy()
+        report.place = str(path)
         maker = ExampleMaker(cast(Task, task), options, domain, report, labelled, multilabel)
         try:
             for example in _examples(path, maker):

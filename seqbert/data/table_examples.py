@@ -46,6 +46,7 @@ class ExampleMaker:
         """Of the first record that was left out and of which there is more to say than the reason."""
         self._pattern = re.compile(options.label_pattern) if options.label_pattern else None
         self._between_words: str | None = None
+        self._source = ""
         makers: dict[Task, Callable[[Row], Example]] = {
             "classification": self._texts,
             "regression": self._texts,
@@ -61,6 +62,7 @@ class ExampleMaker:
         Raises:
             DataError: The label of a classification is a fraction.
         """
+        self._source = row.source
         try:
             row.label = self._if_it_fits(self._source_of_label, row.label, row.id, row.metadata, path)
             return self._make(row)
@@ -87,7 +89,7 @@ class ExampleMaker:
 
     def _skip(self, source: str, unusable: _Unusable) -> None:
         self.first_detail = self.first_detail or unusable.detail
-        self.report.skipped(source, str(unusable))
+        self.report.skipped(source, str(unusable), unusable.detail)
 
     # Examples
 
@@ -194,8 +196,10 @@ class ExampleMaker:
     def _canonical(self, cell: Any, empty: bool = False) -> str:
         raw = self._text(cell)
         try:
-            text = self.domain.canonical(raw)
+            text = self.domain.cell(raw, self.report, self._source)
         except DataError as error:
+            if self.report.strict:
+                raise
             raise _Unusable(f'text that the domain "{self.domain.name}" cannot take', str(error)) from error
         if not text and not empty:
             raise _Unusable(_NOTHING_LEFT)

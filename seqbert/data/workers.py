@@ -16,6 +16,7 @@ from multiprocessing import connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Generic, TypeVar
 
+from seqbert.data.pace import EVERY, ticking
 from seqbert.errors import DataError
 
 Task = TypeVar("Task")
@@ -55,11 +56,13 @@ class WorkerTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
-def spread(job: Callable[[Task], None], tasks: Sequence[Task], processes: int) -> Iterator[Task]:
+def spread(
+    job: Callable[[Task], None], tasks: Sequence[Task], processes: int, tick: Callable[[], None] = lambda: None
+) -> Iterator[Task]:
     """Carries out ``job`` for each task, and yields each task when it is done; in this process if one is enough.
 
-    The start method is multiprocessing's; with "spawn" and "forkserver", ``job`` and the tasks are pickled. However
-    the iteration ends, no worker is left.
+    Meanwhile ``tick`` is called twice a second. The start method is multiprocessing's; with "spawn" and "forkserver",
+    ``job`` and the tasks are pickled. However the iteration ends, no worker is left.
 
     Raises:
         DataError: if a process cannot be started.
@@ -68,7 +71,8 @@ def spread(job: Callable[[Task], None], tasks: Sequence[Task], processes: int) -
     """
     if min(processes, len(tasks)) <= 1:
         for task in tasks:
-            job(task)
+            with ticking(tick):
+                job(task)
             yield task
         return
     waiting = iter(tasks)
@@ -80,7 +84,9 @@ def spread(job: Callable[[Task], None], tasks: Sequence[Task], processes: int) -
                 workers[worker.connection] = worker
             worker.give(task)
         while workers:
-            for ready in connection.wait(list(workers)):
+            if not (all_ready := connection.wait(list(workers), EVERY)):
+                tick()
+            for ready in all_ready:
                 worker = workers[ready]  # type: ignore[index]  # one of those that were given
                 done = worker.finish()
                 for task in islice(waiting, 1):

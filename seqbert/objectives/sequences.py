@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
 from seqbert.data.plan import Source, Stretches
+from seqbert.data.sampling import below, stream
+from seqbert.domain import Augmentation
 
 NO_PAIR = -1
 """Pair label of a sequence that is no pair."""
@@ -64,16 +67,25 @@ def draw_single(source: Source, stretches: Stretches) -> Drawn:
 
 
 def build_sequences(source: Source, drawn: Drawn, chosen: np.ndarray) -> Sequences:
-    """The sequences of these numbers, in this order: ``[CLS] part [SEP]`` or ``[CLS] part [SEP] part [SEP]``."""
+    """The sequences of these numbers, in this order: ``[CLS] part [SEP]`` or ``[CLS] part [SEP] part [SEP]``.
+
+    Where the source has augmentations, each sequence is given a variant of each that its step and place draw; both
+    parts of a pair are given the same.
+    """
     builder = _Builder(source)
-    for number in chosen.tolist():
+    stretches = drawn.stretches[chosen]
+    changes = [
+        (augmentation, below(augmentation.variants, source.seed, stream(name), stretches.step, stretches.place))
+        for name, augmentation in source.augmentations.items()
+    ]
+    for row, number in enumerate(chosen.tolist()):
         try:
-            builder.add(drawn.parts[number])
+            builder.add(drawn.parts[number], [(augmentation, int(variant[row])) for augmentation, variant in changes])
         except Exception as error:
             row = int(source.split.row[drawn.stretches.document[number]])
             error.add_note(f"in the document {source.corpus.name_of(row)}")
             raise
-    return builder.build(drawn.stretches[chosen], drawn.label[chosen])
+    return builder.build(stretches, drawn.label[chosen])
 
 
 class _Builder:
@@ -91,7 +103,7 @@ class _Builder:
         self._segments: list[np.ndarray] = []
         self._lengths: list[int] = []
 
-    def add(self, parts: tuple[tuple[int, int], ...]) -> None:
+    def add(self, parts: tuple[tuple[int, int], ...], changes: Sequence[tuple[Augmentation, int]]) -> None:
         self._ids.append(self._cls)
         if self._has_units:
             self._starts.append(np.ones(1, np.uint8))
@@ -99,15 +111,21 @@ class _Builder:
             self._segments.append(np.ones(1, bool))
         length = 1
         for number, (start, stop) in enumerate(parts):
-            self._ids += [self._store.ids(start, stop), self._sep]
-            width = stop - start + 1
+            ids = self._store.ids(start, stop)
+            starts = self._store.unit_starts(start, stop) if self._has_units else None
+            segments = None if self._offsets is None else _segment_starts(self._offsets, start, stop)
+            for augmentation, variant in changes:
+                if variant:
+                    ids, starts, segments = _changed(augmentation, variant, ids, starts, segments)
+            width = len(ids) + 1
+            self._ids += [ids, self._sep]
             self._segment_ids.append(np.full(width + (number == 0), number, np.int64))
-            if self._has_units:
-                starts = np.append(self._store.unit_starts(start, stop), np.uint8(1))
+            if starts is not None:
+                starts = np.append(starts, np.uint8(1))
                 starts[0] = 1  # a unit cut by the window's edge is a unit of what is left
                 self._starts.append(starts)
-            if self._offsets is not None:
-                self._segments.append(_segment_starts(self._offsets, start, stop))
+            if segments is not None:
+                self._segments.append(np.append(segments, True))
             length += width
         self._lengths.append(length)
 
@@ -124,9 +142,31 @@ class _Builder:
 
 
 def _segment_starts(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Where segments begin in a stretch of the store and the [SEP] behind it, ``[stop - start + 1]``."""
-    flags = np.zeros(stop - start + 1, bool)
+    """Where segments begin in a stretch of the store, ``[stop - start]``."""
+    flags = np.zeros(stop - start, bool)
     inside = slice(*np.searchsorted(offsets, [start, stop]))
     flags[offsets[inside] - start] = True
-    flags[0] = flags[-1] = True
+    flags[0] = True
     return flags
+
+
+def _changed(
+    augmentation: Augmentation, variant: int, ids: np.ndarray, starts: np.ndarray | None, segments: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """A variant of a part, with the units and segments that its tokens belong to; at most as long as the part was."""
+    units = _numbered(starts)
+    new, source = augmentation.change(ids, units, variant)
+    new, source = new[: len(ids)], source[: len(ids)]
+    return new, _starts(units, source, np.uint8), _starts(_numbered(segments), source, bool)
+
+
+def _numbered(starts: np.ndarray | None) -> np.ndarray | None:
+    return None if starts is None else np.cumsum(starts)
+
+
+def _starts(owner: np.ndarray | None, source: np.ndarray, dtype: type) -> np.ndarray | None:
+    """Where the owner of a token is another than that of the token before it."""
+    if owner is None:
+        return None
+    owner = owner[source]
+    return np.append(True, owner[1:] != owner[:-1]).astype(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import statistics
 import sys
@@ -15,6 +16,8 @@ from tokenizers import Tokenizer
 
 from seqbert import config as config_tree
 from seqbert import registry
+from seqbert.data.cache import cache_folder
+from seqbert.data.fetching import STANDARD_INPUT, in_files
 from seqbert.data.whole import replace_folder, write_json, write_text
 from seqbert.errors import CheckpointError, ConfigError
 from seqbert.models import hub
@@ -97,6 +100,10 @@ def finetune(
     settings = load_finetune_config(config, overrides)
     with StopSignals() as signals, join(signals) as world, Console(world.leads) as console:
         resume, overwrite = as_restarted(RunFolder(Path(settings.output)), world, resume, overwrite)
+        if STANDARD_INPUT in settings.data.train:
+            told = json.dumps(in_files(settings.data.train, cache_folder())) if world.leads else ""
+            data = dataclasses.replace(settings.data, train=json.loads(world.tell(told)))
+            settings = dataclasses.replace(settings, data=data)
         return _Runs(settings, console, world, resume, overwrite, allow_changes).carry_out()
 
 
@@ -140,11 +147,12 @@ class _Runs:
     def _carry_out(self) -> FinetuneResult:
         config, training = self.config, self.config.training
         self.console.say(f"Reading the records of {config.data.train}")
-        self.data = read_labelled(config.data, self.task, self.domain, self.note)
+        self.data = read_labelled(config.data, self.task, self.domain, self.note, config.domain.strict)
         self.task.check_metric()
         self.tokenizer_json = self._tokenizer()
         self.domain.use(Tokenizer.from_str(self.tokenizer_json))
-        how = Sequencing(training.max_length, config.data.long, config.data.stride, config.seed, training.batch_size)
+        long = "error" if config.data.long == "cut" and config.domain.strict else config.data.long
+        how = Sequencing(training.max_length, long, config.data.stride, config.seed, training.batch_size)
         self.sources = {part: self.task.source(rows, self.domain, how) for part, rows in self.data.parts.items()}
         self._say_start()
         seeds = range(config.seed, config.seed + training.seeds)

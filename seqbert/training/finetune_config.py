@@ -30,6 +30,8 @@ class FinetuneDomainConfig:
     """The domain; null: that of init, where init is a run of one domain."""
     options: Any = None
     """The plugin's own options; null: those of init, else its defaults."""
+    strict: bool = False
+    """Whether each record that is skipped, cut, repaired or mapped is an error, not a count in the data report."""
     vocab_size: int | None = None
     """Most entries of a new vocabulary; null: the domain's default. Read only where there is a new one."""
     tokenizer: str | None = None

@@ -47,12 +47,30 @@ class Console:
                 print(message, file=sys.stderr, flush=True)
 
     def preparing(self, what: str, share: float | None) -> None:
-        """What is being prepared, and how much of it is done."""
+        """What is being prepared, and how much of it is done; None: a line that stays."""
         finished = share is None or share >= 1.0
-        if not finished and time.monotonic() - self._last_line < QUIET_SECONDS:
+        if self._live:
+            self._show_preparing("" if finished else what, 0.0 if share is None else share)
+        elif not finished and time.monotonic() - self._last_line < QUIET_SECONDS:
             return
-        self._last_line = time.monotonic()
-        self.say(what if finished else f"{what} ({share:.0%})")
+        if finished or not self._live:
+            self._last_line = time.monotonic()
+            self.say(what if finished else f"{what} ({share:.0%})")
+
+    def _show_preparing(self, what: str, share: float) -> None:
+        """A bar that is there until ``what`` is empty."""
+        from rich.console import Console as RichConsole
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        if not what:
+            self.close()
+        elif self._progress is None:
+            text = TextColumn("{task.description}", markup=False)
+            self._progress = Progress(BarColumn(), text, console=RichConsole(stderr=True), transient=True)
+            self._progress.start()
+            self._task = self._progress.add_task(what, total=1.0, completed=share)
+        else:
+            self._progress.update(self._task, description=what, completed=share)
 
     def start(self, steps: int, done: int) -> None:
         """Begins to show training; ``done`` of ``steps`` lie behind."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from seqbert import registry
 from seqbert.data.building import BuildRequest, build_corpus
+from seqbert.data.cache import cache_folder
 from seqbert.data.corpus import Corpus
+from seqbert.data.fetching import STANDARD_INPUT, in_files
 from seqbert.data.vocabulary import extend_vocabulary
-from seqbert.domain import Domain
-from seqbert.errors import ConfigError
+from seqbert.domain import Augmentation, Domain
+from seqbert.errors import ConfigError, nearest
 from seqbert.objectives import ObjectiveConfig
 from seqbert.objectives.masked_lm import check_unit
 from seqbert.training.initialise import Initial, encoder_config, find_initial
@@ -53,6 +56,14 @@ class Preparation:
         """The corpus of each domain, built or found."""
         return {name: self._corpus(name, plugin) for name, plugin in self.plugins.items()}
 
+    def augmentations(self, corpus: Corpus) -> dict[str, Augmentation]:
+        """What the sequences of a corpus are given variants of in training, for the tokenizer that it was made with."""
+        from tokenizers import Tokenizer
+
+        plugin = self.plugins[corpus.domain]
+        plugin.use(Tokenizer.from_str(corpus.tokenizer_json))
+        return chosen_augmentations(plugin, self.config.domains[corpus.domain].augment, f"domains.{corpus.domain}")
+
     def _check_direction(self, name: str) -> None:
         causal = self.objective(name).causal_lm is not None
         if causal != self.encoder.causal:
@@ -72,8 +83,9 @@ class Preparation:
             part.vocab_size,
             given,
             extend_vocabulary if extend and given is not None else None,
+            part.strict,
         )
-        return build_corpus(request, corpus_cache(run.corpus_dir), run.workers, self.console.preparing, self.world)
+        return build_corpus(request, cache_folder(run.corpus_dir), run.workers, self.console.preparing, self.world)
 
     def _given_tokenizer(self, name: str) -> str | None:
         part = self.config.domains[name]
@@ -87,13 +99,35 @@ class Preparation:
         return self.initial.tokenizer(name)
 
 
-def corpus_cache(configured: str | None) -> Path:
-    """The folder that corpora are kept in."""
-    if configured is not None:
-        return Path(configured).expanduser()
-    if "SEQBERT_CACHE" in os.environ:
-        return Path(os.environ["SEQBERT_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "seqbert" / "corpora"
+def with_piped_data(config: PretrainConfig, world: World) -> PretrainConfig:
+    """The config, in which data that is piped in is a file, so that the run can be repeated and resumed."""
+    entries = [entry for part in config.domains.values() for entry in part.data]
+    if STANDARD_INPUT not in entries:
+        return config
+    cache = cache_folder(config.run.corpus_dir)
+    kept = json.loads(world.tell(json.dumps(in_files(entries, cache)) if world.leads else ""))
+    domains = {}
+    for name, part in config.domains.items():
+        domains[name] = dataclasses.replace(part, data=kept[: len(part.data)])
+        kept = kept[len(part.data) :]
+    return dataclasses.replace(config, domains=domains)
+
+
+def chosen_augmentations(domain: Domain, names: Sequence[str], section: str) -> dict[str, Augmentation]:
+    """The augmentations of a domain, whose tokenizer is in use, that a config names.
+
+    Raises:
+        ConfigError: The domain has no such augmentation; the message names the config's ``section``.
+    """
+    known = domain.augmentations() if names else {}
+    for name in names:
+        if name not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise ConfigError(
+                f'{section}.augment names "{name}", and the domain "{domain.name}" has no such augmentation: {has}.'
+                f"{nearest(name, known)}"
+            )
+    return {name: known[name] for name in names}
 
 
 def read_tokenizer(path: Path, key: str) -> str:

@@ -24,7 +24,7 @@ from seqbert.training.logging import Console, MetricsLog
 from seqbert.training.loop import Loop, LoopSettings
 from seqbert.training.optimizers import build_optimizer
 from seqbert.training.parallel import World, job_name, join
-from seqbert.training.preparation import Preparation
+from seqbert.training.preparation import Preparation, with_piped_data
 from seqbert.training.pretrain_config import DomainConfig, PretrainConfig, load_config
 from seqbert.training.resuming import Resuming, as_restarted, manner_of
 from seqbert.training.run_folder import RunFolder, note_step
@@ -95,6 +95,7 @@ def prepare(
     settings = load_config(config, overrides)
     folder = RunFolder(Path(settings.output))
     with StopSignals() as signals, join(signals) as world, Console(world.leads) as console:
+        settings = with_piped_data(settings, world)
         if world.leads and not folder.exists():
             folder.check(overwrite=False, resume=False)
         corpora = Preparation(settings, console, world).corpora()
@@ -131,6 +132,7 @@ def pretrain(
     settings = load_config(config, overrides)
     with StopSignals() as signals, join(signals) as world, Console(world.leads) as console:
         resume, overwrite = as_restarted(RunFolder(Path(settings.output)), world, resume, overwrite)
+        settings = with_piped_data(settings, world)
         return _Run(settings, console, world, resume, overwrite, allow_changes).carry_out()
 
 
@@ -204,7 +206,8 @@ class _Run:
         budget = max(config.training.max_length, int(share * config.training.tokens_per_step))
         size = objective.window_size(config.training.max_length)
         plan = Plan.of(corpus, split, size, seed)
-        return Source(corpus, split, plan, seed, config.training.max_length, budget)
+        changes = self.preparation.augmentations(corpus) if part == TRAIN else {}
+        return Source(corpus, split, plan, seed, config.training.max_length, budget, augmentations=changes)
 
     def _write_inputs(self, corpora: Mapping[str, Corpus]) -> None:
         write_text(self.folder.config, config_tree.dump(self.config))

@@ -24,7 +24,12 @@ class DomainConfig:
     options: Any = None
     """The plugin's own options; null: its defaults."""
     data: list[str] = dataclasses.field(default_factory=list)
-    """Files, folders, globs, or "sample" for the data that comes with the plugin."""
+    """Files, folders, globs, addresses such as s3://bucket/key, "-" for standard input, or "sample" for the data that
+    comes with the plugin."""
+    strict: bool = False
+    """Whether each record that is skipped, cut, repaired or mapped is an error, not a count in the data report."""
+    augment: list[str] = dataclasses.field(default_factory=list)
+    """The plugin's augmentations to draw from in training, such as reverse_complement; one variant a sequence."""
     validation: float | str = 0.05
     """Share of the tokens that is held out, by whole documents where it can be; or a file, folder or glob."""
     vocab_size: int | None = None
