@@ -364,6 +364,8 @@ def _parse(arguments: Sequence[str]) -> Iterator[tuple[str, _Node]]:
 def _parse_value(key: str, text: str) -> _Node:
     """A value as YAML, or the bare text where it is none, such as ``*.fasta``."""
     bare = _Node(text, _COMMAND_LINE, text)
+    if text == "-":  # standard input, and not a list that holds nothing
+        return bare
     try:
         node = _compose(text)
     except (yaml.YAMLError, RecursionError) as error:

@@ -11,7 +11,7 @@ import yaml
 from labelled import write_reviews
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PAGES = [path for pattern in ("*.md", "docs/*.md", "examples/**/*.md") for path in sorted(CHECKOUT.glob(pattern))]
+PAGES = [path for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md") for path in sorted(CHECKOUT.glob(pattern))]
 LABELLED = ("finetuning.md", "tables.md", "metrics.md", "adding-a-domain.md")
 SHIPPED = {
     path.relative_to(CHECKOUT / "configs").with_suffix("").as_posix() for path in CHECKOUT.glob("configs/**/*.yaml")

@@ -65,8 +65,7 @@ def find_inputs(
         elif entry == STANDARD_INPUT:
             inputs.files.append(InputFile(keep_standard_input(cache), True))
         elif is_address(entry):
-            fetched = fetch(entry, cache, say)
-            inputs.files += [InputFile(file, len(fetched) == 1) for file in fetched]
+            _add_fetched(fetch(entry, cache, say), domain, inputs)
         elif path.is_dir():
             _add_folder(path, domain, inputs)
         elif path.exists():
@@ -106,6 +105,12 @@ def _add_glob(pattern: str, domain: Domain, inputs: Inputs) -> None:
             _add_folder(path, domain, inputs)
         else:
             inputs.files.append(InputFile(path, len(matches) == 1))
+
+
+def _add_fetched(files: list[Path], domain: Domain, inputs: Inputs) -> None:
+    known = files if len(files) == 1 else [file for file in files if domain.reads(file)]
+    inputs.files += [InputFile(file, len(files) == 1) for file in known]
+    inputs.unknown += [file for file in files if file not in known]
 
 
 def _hidden(path: Path, folder: Path) -> bool:

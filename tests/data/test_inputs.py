@@ -173,3 +173,14 @@ def test_a_report_is_the_same_after_it_was_written_and_read() -> None:
     other.merge(report)
     assert other.most == {"error": 0.5} and other.notes["comments"] == 2
     assert Document("a", ["b"]).metadata == {}
+
+
+def test_of_a_fetched_folder_what_the_domain_does_not_read_is_listed(tmp_path: Path) -> None:
+    import fsspec
+
+    write_documents(tmp_path / "a.letters", documents=30)
+    content = (tmp_path / "a.letters").read_bytes()
+    fsspec.filesystem("memory").pipe({"/mixed/a.letters": content, "/mixed/README": b"words"})
+    corpus = build_corpus(BuildRequest(Letters(), ["memory://mixed"]), tmp_path / "cache")
+    assert corpus.report["files"] == 1
+    assert [Path(row["file"]).name for row in corpus.report["skipped_files"]] == ["README"]
