@@ -16,7 +16,8 @@ from seqbert.errors import SeqbertError, Stopped, nearest
 
 if TYPE_CHECKING:
     from seqbert.analysis.parameters import Description
-    from seqbert.training.pretrain import PretrainResult
+    from seqbert.inference.fill import Filled
+    from seqbert.training.pretrain import DomainResult, PretrainResult
 
 USER_ERROR, OUR_ERROR, SIGNAL = 2, 1, 128
 """Exit codes; that of a signal is added to the last one: 130 after Ctrl-C, 143 after SIGTERM."""
@@ -241,6 +242,8 @@ def _prepare(arguments: list[str]) -> int:
         print(f"\n{name}: {corpus.folder}")
         for line in _report_lines(corpus.report):
             print(f"  {line}")
+        if "groups" in corpus.report:
+            _print_groups(corpus.report["groups"], corpus.manifest["symbol"])
     return 0
 
 
@@ -256,12 +259,25 @@ def _report_lines(report: dict[str, Any]) -> list[str]:
         f"vocabulary {report['tokenizer']['vocab_size']:,}, unknown tokens {report['unknown_share']:.3%}, "
         f"documents that stand there twice {report['duplicate_documents']:,}",
     ]
-    for title, key in (("repaired", "repaired"), ("skipped", "skipped"), ("changed", "changed")):
-        lines += [f"{title}: {reason}: {count:,}" for reason, count in report[key].items()]
+    for kind in ("skipped", "repaired", "changed", "noted"):
+        for reason, count in report[kind].items():
+            places = report["examples"].get(reason, [])
+            lines.append(f"{kind}: {reason}: {count:,}{f' (the first: {places[0]})' if places else ''}")
+    lines += [f"{what}: {value:g}" for what, value in report["largest"].items()]
     lines += [f"file left out: {entry['file']}: {entry['reason']}" for entry in report["skipped_files"]]
-    if "groups" in report:
-        lines.append("tokens by group: " + ", ".join(f"{name} {n:,}" for name, n in report["groups"].items()))
     return lines
+
+
+def _print_groups(groups: dict[str, dict[str, Any]], symbol: str) -> None:
+    """What each group of documents comes to; words are left out where none has any."""
+    has_words = any(row["words"] is not None for row in groups.values())
+    keys = ["documents", "tokens", "symbols", *(["words", "tokens_per_word"] if has_words else []), "tokens_per_symbol"]
+    headings = [key.replace("symbol", symbol).replace("per", "a").replace("_", " ") for key in keys]
+    rows = [
+        [name or "(none)", *(_cell(row[key]) if isinstance(row[key], int) else _number(row[key]) for key in keys)]
+        for name, row in groups.items()
+    ]
+    _print_table({"group": "left"} | dict.fromkeys(headings, "right"), rows)
 
 
 def _pretrain(arguments: list[str]) -> int:
@@ -283,6 +299,9 @@ def _pretrain(arguments: list[str]) -> int:
 
 
 def _print_result(result: PretrainResult) -> None:
+    for name, domain in result.domains.items():
+        if len(domain.after.get("groups", {})) > 1:
+            _print_group_bits(name, domain)
     rows = []
     for name, domain in result.domains.items():
         before, after = domain.before.get("bits_per_symbol"), domain.after.get("bits_per_symbol")
@@ -300,6 +319,20 @@ def _print_result(result: PretrainResult) -> None:
         print("One masked place a domain, filled:")
         _print_table(dict.fromkeys(["domain", "sequence", "the model's fillers", "was"], "left"), examples)
     print(f'The run lies in {result.folder}; seqbert fill {result.folder} "... [MASK] ..." asks it more.')
+
+
+def _print_group_bits(name: str, domain: DomainResult) -> None:
+    rows = []
+    before = domain.before.get("groups", {})
+    for group, row in domain.after["groups"].items():
+        bits, unigram = row["bits_per_symbol"], row["unigram_bits_per_symbol"]
+        gain = f"{1 - bits / unigram:.1%}" if bits is not None and unigram else "-"
+        first = before.get(group, {}).get("bits_per_symbol")
+        targets = int(next(value for key, value in row.items() if key.endswith("_targets")))
+        rows.append([group or "(none)", f"{targets:,}", *(_number(value) for value in (first, bits, unigram)), gain])
+    headings = ["group", "targets", "before", "after", "unigram", "below unigram"]
+    print(f"\n{name}: bits per hidden {domain.symbol} of each group on held-out data:")
+    _print_table({"group": "left"} | dict.fromkeys(headings[1:], "right"), rows)
 
 
 def _number(value: float | None, digits: int = 3) -> str:
@@ -387,18 +420,29 @@ def _file_options(parser: argparse.ArgumentParser, arguments: list[str], labelle
     return parser.parse_known_args(arguments)
 
 
+def _average_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--average",
+        metavar="NAME",
+        nargs="*",
+        help="average over all variants of these augmentations, such as reverse_complement; without a name over none "
+        "(as the run was trained, domain.average)",
+    )
+
+
 def _evaluate(arguments: list[str]) -> int:
     parser = _parser("evaluate", "Scores a fine-tuned run on labelled records.")
     parser.usage = "seqbert evaluate RUN --data FILE [--key value ...]"
     parser.add_argument("run", metavar="RUN", help="a run's folder")
     parser.add_argument("--data", metavar="FILE", nargs="+", required=True, help="files, folders or globs, or sample")
     parser.add_argument("--output", metavar="FOLDER", help="write metrics, predictions and pictures there")
+    _average_option(parser)
     _json_flag(parser)
     options, rest = _file_options(parser, arguments, labelled=True)
     from seqbert.inference.predict import evaluate
 
     place = {"device": options.device, "precision": options.precision}
-    found = evaluate(options.run, options.data, options=rest, output=options.output, **place)
+    found = evaluate(options.run, options.data, options=rest, output=options.output, average=options.average, **place)
     if options.json:
         return _print_json(found)
     _print_scores({f"{found['records']:,} records": found["metrics"]}, found["metric"])
@@ -416,12 +460,13 @@ def _predict(arguments: list[str]) -> int:
     parser.add_argument(
         "--output", metavar="FILE", required=True, help=".tsv (as GLUE wants it), .csv, .json (SQuAD), .jsonl, .parquet"
     )
+    _average_option(parser)
     _json_flag(parser)
     options, rest = _file_options(parser, arguments, labelled=False)
     from seqbert.inference.predict import predict
 
     place = {"device": options.device, "precision": options.precision}
-    result = predict(options.run, options.input, options.output, options=rest, **place)
+    result = predict(options.run, options.input, options.output, options=rest, average=options.average, **place)
     count = len(result.predictions)
     if options.json:
         return _print_json({"output": options.output, "records": count, "skipped": result.skipped})
@@ -484,6 +529,10 @@ def _embed(arguments: list[str]) -> int:
     _print_skipped(result.skipped)
     return 0
 
+
+MASKED = "[MASK]"
+MOST_PLACES = 60
+"""Filled places that are printed."""
 
 SHOWN = 20
 """Rows of scores that are printed; all of them are written with --output or --json."""
@@ -557,27 +606,95 @@ def _print_skipped(skipped: dict[str, int]) -> None:
 
 
 def _fill(arguments: list[str]) -> int:
-    parser = _parser("fill", "Gives the most probable tokens for each [MASK] of a sequence.")
+    parser = _parser(
+        "fill", "Gives the most probable tokens for each [MASK] of a sequence, or fills part of a document."
+    )
+    parser.usage = 'seqbert fill RUN "a [MASK] sequence" | FILE --mask bar:5 [--output FILE]'
     parser.add_argument("run", metavar="RUN", help="a run's folder")
-    parser.add_argument("sequence", metavar="SEQUENCE", help='a sequence with [MASK] in it, such as "ACG[MASK]TT"')
+    parser.add_argument(
+        "sequence",
+        metavar="SEQUENCE|FILE",
+        help='a sequence with [MASK] in it, such as "ACG[MASK]TT"; with --mask a file that the domain reads, - for '
+        "standard input, or a sequence",
+    )
+    parser.add_argument(
+        "--mask",
+        metavar="UNIT:N",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="hide and fill these: bar:5, word:3-7, residue:42, token:9, counted from 1 within the document",
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", help="write the filled document, in the format that the ending names"
+    )
+    parser.add_argument("--record", metavar="NAME|N", help="which document of the file, where it has several")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: the best filler; above: one is drawn (0)")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn (0)")
     parser.add_argument("--domain", metavar="NAME", help="the domain, where the run has several")
-    parser.add_argument("--top", type=int, default=5, help="fillers for each mask (5)")
+    parser.add_argument("--top", type=int, default=5, help="fillers to show for each place (5)")
+    parser.add_argument("--max_length", type=int, metavar="N", help="tokens that are seen at once (as in training)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, mps or auto (auto)")
+    parser.add_argument(
+        "--precision", default="auto", choices=["auto", "fp32", "bf16"], help="auto: bf16 on a GPU that has it (auto)"
+    )
     _json_flag(parser)
     options = parser.parse_args(arguments)
     if options.top < 1:
         parser.error("--top must be at least 1")
-    from seqbert.inference.fill import fill
+    if options.seed < 0:
+        parser.error("--seed must be at least 0")
+    from seqbert.inference.fill import Filled, fill
 
-    masks = fill(options.run, options.sequence, domain=options.domain, top=options.top)
+    found = fill(
+        options.run,
+        options.sequence,
+        mask=options.mask,
+        output=options.output,
+        record=options.record,
+        temperature=options.temperature,
+        seed=options.seed,
+        domain=options.domain,
+        top=options.top,
+        max_length=options.max_length,
+        device=options.device,
+        precision=options.precision,
+    )
+    if isinstance(found, Filled):
+        return _print_json(dataclasses.asdict(found)) if options.json else _print_filled(found)
     if options.json:
-        rows = [[dataclasses.asdict(filler) for filler in fillers] for fillers in masks]
+        rows = [[dataclasses.asdict(filler) for filler in fillers] for fillers in found]
         return _print_json(rows[0] if len(rows) == 1 else rows)
     table = [
         [str(number), filler.token, f"{filler.probability:.4f}"]
-        for number, fillers in enumerate(masks, 1)
+        for number, fillers in enumerate(found, 1)
         for filler in fillers
     ]
     _print_table({"mask": "right", "token": "left", "probability": "right"}, table)
+    return 0
+
+
+def _print_filled(filled: Filled) -> int:
+    rows = [
+        [
+            f"{one.place:,}",
+            one.was or MASKED,
+            one.token,
+            f"{one.probability:.4f}",
+            "  ".join(f"{other.token} {other.probability:.0%}" for other in one.fillers if other.token != one.token),
+        ]
+        for one in filled.places
+    ]
+    columns = {"place": "right", "was": "left", "now": "left", "probability": "right", "or": "left"}
+    _print_table(columns, rows[:MOST_PLACES])
+    if len(rows) > MOST_PLACES:
+        print(f"{len(rows) - MOST_PLACES:,} more places are not shown; --json gives them all.")
+    same = sum(one.was == one.token for one in filled.places)
+    kept = "" if all(one.was is None for one in filled.places) else f", {same:,} of them with what stood there"
+    print(f"{filled.id}: {len(rows):,} places filled{kept}")
+    for note in filled.notes:
+        print(f"note: {note}")
+    print(f"The document is in {filled.output}." if filled.output else f"\n{filled.text}")
     return 0
 
 
@@ -674,7 +791,7 @@ COMMANDS = {
     "predict": Command("predict RUN --input FILE --output FILE", "labels, numbers, tags, answers, choices", _predict),
     "embed": Command("embed RUN --input FILE --output FILE", "vectors of sequences or tokens, as Parquet", _embed),
     "score": Command("score RUN --input FILE", "how probable sequences and mutations are", _score),
-    "fill": Command('fill RUN "a [MASK] sequence"', "what a model puts in masked places", _fill),
+    "fill": Command('fill RUN "a [MASK] sequence"', "what a model puts in masked places, or bars of a file", _fill),
     "describe": Command("describe PRESET|CONFIG|RUN", "parameters and operations by part", _describe),
     "import": Command("import HF_FOLDER OUT", "a run from a Hugging Face checkpoint", _import),
     "export": Command("export RUN OUT", "a Hugging Face checkpoint from a run", _export),

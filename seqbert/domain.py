@@ -444,6 +444,14 @@ class Domain(ABC):
         """What each entry of the vocabulary is, in its order, for the data report: its script. []: all are alike."""
         return []
 
+    def frame(self) -> frozenset[str]:
+        """Kinds of tokens (:meth:`token_kinds`) that filling a unit leaves as they stand: what makes it that unit."""
+        return frozenset()
+
+    def follows(self) -> Mapping[str, frozenset[str]]:
+        """Which kinds of tokens may stand behind each kind, for filling; behind a kind that is not named, any may."""
+        return {}
+
     def augmentations(self) -> Mapping[str, Augmentation]:
         """Changes that keep a sequence's meaning, by name: reverse complement, transposition."""
         return {}

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from domains.sequences.fasta import Names
+from domains.sequences.records import Names
 from seqbert.data.compressed import DAMAGE, open_decompressed
 from seqbert.domain import Example, Report
 from seqbert.errors import DataError
@@ -26,7 +26,7 @@ _HEAD = 1 << 12
 _LONGEST_LINE = 1 << 16
 
 
-def uci_examples(path: Path, canonical: Callable[[str], str], report: Report) -> Iterator[Example] | None:
+def uci_examples(path: Path, canonical: Callable[[str, Report, str], str], report: Report) -> Iterator[Example] | None:
     """The examples of a file in one of UCI's formats; None where the first line that is not blank is in neither.
 
     Rows that hold something else are skipped and told to ``report``; blank lines are passed over. A name that is
@@ -45,13 +45,15 @@ def uci_examples(path: Path, canonical: Callable[[str], str], report: Report) ->
     return None if row is None else _read(path, row, canonical, report)
 
 
-def _read(path: Path, row: re.Pattern[str], canonical: Callable[[str], str], report: Report) -> Iterator[Example]:
+def _read(
+    path: Path, row: re.Pattern[str], canonical: Callable[[str, Report, str], str], report: Report
+) -> Iterator[Example]:
     names = Names(report)
     for number, text in _lines(path):
         source = f"{path}:{number}"
         match = row.fullmatch(text.strip())
         if match is not None:
-            sequence = canonical(match["sequence"].replace(",", ""))
+            sequence = canonical(match["sequence"].replace(",", ""), report, source)
             yield Example(names.unique(match["id"], number), (sequence,), match["label"], source)
         elif text.strip():
             report.skipped(source, "a row that is not in the format of the rows before it")

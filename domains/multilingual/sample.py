@@ -44,7 +44,8 @@ def multilingual_sample(canonical: Callable[[str], str]) -> Sample:
     """Lists of names as documents: one list in one language, cut where the codes' first letter changes.
 
     The names stand in the order of their codes, each a segment; parts of one list have the same alignment
-    id in every language. Names that a catalogue does not translate are left out.
+    id in every language. The metadata "tag" is the locale, such as "zh_CN". Names that a catalogue does not
+    translate are left out.
     """
 
     def documents() -> Iterator[Document]:
@@ -65,7 +66,7 @@ def multilingual_sample(canonical: Callable[[str], str]) -> Sample:
                             f"{language}-{part}",
                             segments,
                             f"pycountry:{locale}/{catalogue}",
-                            {"language": language, "alignment": part},
+                            {"tag": locale, "alignment": part},
                         )
 
     return Sample(

@@ -1,8 +1,8 @@
 """Tunes in ABC, after the ABC standard 2.1 (https://abcnotation.com/wiki/abc:standard:v2.1).
 
 What a player hears of the written bars is kept: notes, chords, grace notes, ties, tuplets, broken rhythm,
-keys, meters and tempos that change, voices and overlays. Repeats are not unfolded, and chord symbols, lyrics
-and ornaments are left out.
+keys, meters and tempos that change, voices and overlays. Repeats are unfolded if that is asked for; chord symbols,
+lyrics and ornaments are left out.
 
 music21 reads ABC too, but at a twentieth of the speed, and it misses inline fields, rests of several bars and
 broken rhythm beside a staccato dot; where a file names no version, its accidentals end with their note.
@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
+from domains.music import repeats as signs
 from domains.music.alphabet import PITCHES
 from domains.music.piece import Draft, DraftBar, bar_quarters, metered
+from domains.music.repeats import Incoherent, Mark
 
 LONGEST_TUNE = 2**20
 """In characters: the longest tune books have tunes of a few thousand."""
@@ -25,7 +27,8 @@ LONGEST_TUNE = 2**20
 _FIELD = re.compile(r"([A-Zmrsw+]):(?![|:])(.*)")
 _TOKEN = re.compile(
     r"""
-      "[^"]*"? | ![^!|\n]*! | \+[a-z.<>()]+\+ | y\d*  # annotations, decorations, spacers: no notes
+      "[^"]*"? | \+[a-z.<>()]+\+ | y\d*  # annotations, old decorations, spacers: no notes
+    | !(?P<decoration>[^!|\n]*)! | (?P<sign>[SO])
     | \[(?P<field>[A-Za-z]):(?P<value>[^\]]*)\]
     | (?P<bar>(?: \[\| | [:|]*\|[|\]:]* | :: ) (?:\[?\d[\d,.-]*)? | \[\d[\d,.-]*)
     | \((?P<p>\d)(?::(?P<q>\d*))?(?::(?P<r>\d*))?
@@ -57,6 +60,17 @@ _ACCIDENTALS = {"^": 1, "^^": 2, "_": -1, "__": -2, "=": 0}
 _KEY = re.compile(r"\s*([A-G])([#b]?)\s*(maj|ion|lyd|mix|dor|min|aeo|phr|loc|m(?![a-z]))?", re.IGNORECASE)
 _METADATA = {"T": "title", "C": "composer", "R": "rhythm", "O": "origin", "K": "key", "M": "meter"}
 _CLEF = re.compile(r"clef|treble|bass|alto|tenor|perc|octave|transpose|exp")
+_SIGNS = {
+    "segno": signs.SEGNO,
+    "s": signs.SEGNO,
+    "coda": signs.CODA,
+    "o": signs.CODA,
+    "dacoda": signs.CODA,
+    "fine": signs.FINE,
+    **dict.fromkeys(("dc", "dacapo", "dcalfine", "dcalcoda"), signs.DA_CAPO),
+    **dict.fromkeys(("ds", "dalsegno", "dsalfine", "dsalcoda"), signs.DAL_SEGNO),
+}
+"""Decorations, without their dots and spaces, and the letters for them, that tell a player where to go on."""
 _TUPLET_TIMES = {2: 3, 3: 2, 4: 3, 6: 2, 8: 3}
 
 
@@ -87,8 +101,13 @@ def tunes(book: str) -> Iterator[Tune]:
         line += stretch.count("\n")
 
 
-def read_tune(text: str) -> tuple[Draft, dict[str, str], list[str]]:
+def read_tune(text: str, repeats: str = "written") -> tuple[Draft, dict[str, str], list[str]]:
     """The notes of one tune, its metadata, and what had to be repaired.
+
+    Args:
+        text: The tune.
+        repeats: "written" takes each bar once; "unfold" plays repeats, endings, D.C., D.S. and the order of the
+            parts (a ``P:`` field in the header) out.
 
     Raises:
         ValueError: The text is longer than :data:`LONGEST_TUNE`, has no K: field, which ends the header of
@@ -96,7 +115,7 @@ def read_tune(text: str) -> tuple[Draft, dict[str, str], list[str]]:
     """
     if len(text) > LONGEST_TUNE:
         raise ValueError(f"longer than {LONGEST_TUNE:,} characters")
-    return _Reader().read(text)
+    return _Reader(repeats == "unfold").read(text)
 
 
 @dataclasses.dataclass(slots=True)
@@ -143,6 +162,9 @@ class _Voice:
     broken: Fraction = Fraction(1)
     tuplet: Fraction = Fraction(1)
     tuplet_left: int = 0
+    marks: list[Mark] = dataclasses.field(default_factory=list)
+    waiting: list[str] = dataclasses.field(default_factory=list)  # marks that stand at the end of this bar
+    sections: list[tuple[str, Fraction]] = dataclasses.field(default_factory=list)  # P: fields
 
     @property
     def unit_quarters(self) -> Fraction:
@@ -154,7 +176,9 @@ class _Voice:
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, unfold: bool) -> None:
+        self.unfold = unfold
+        self.order = ""
         self.defaults = _Voice()
         self.shifts: dict[str, int] = {}
         self.voices: dict[str, _Voice] = {}
@@ -193,12 +217,31 @@ class _Reader:
         draft = Draft(tempos=self.tempos)
         for voice in voices:
             self._close_bar(voice)
+            voice.marks += [Mark(voice.bar_start, kind) for kind in voice.waiting]
             draft.parts.append([(note.onset, note.end, note.pitch) for note in voice.notes])
         if voices:
             first = voices[0]
             draft.end = first.bar_start
             draft.bars = first.bars if len(first.bars) > 1 else metered(first.changes, draft.end)
+            if self.unfold and (first.marks or self.order):
+                try:
+                    return signs.unfold(draft, self._spans(first, draft.end))
+                except Incoherent:
+                    self.repairs.append(signs.REPEATS_KEPT)
         return draft
+
+    def _spans(self, voice: _Voice, end: Fraction) -> list[signs.Span]:
+        """What is played of a voice, in its order."""
+        if not self.order or not voice.sections:
+            return signs.play_order(voice.marks, Fraction(0), end)
+        ends = [*(start for _, start in voice.sections[1:]), end]
+        stretches = {name: (start, stop) for (name, start), stop in reversed([*zip(voice.sections, ends, strict=True)])}
+        spans = []
+        for name in signs.part_order(self.order):
+            if name not in stretches:
+                raise Incoherent(f"there is no part {name}")
+            spans += signs.play_order(voice.marks, *stretches[name])
+        return spans
 
     # Fields
 
@@ -210,6 +253,12 @@ class _Reader:
                 self.shifts[identifier] = _shift(properties)
             if not in_header:
                 self._select(identifier)
+            return
+        if name == "P":
+            if in_header:
+                self.order = value
+            else:
+                voice.sections.append((value[:1], voice.bar_reach))
             return
         if name == "M":
             voice.meter = self._meter(value)
@@ -244,6 +293,9 @@ class _Reader:
                 accidentals={},
                 last=[],
                 ties=[],
+                marks=[],
+                waiting=[],
+                sections=[],
             )
             self.voices[identifier] = voice
         voice.voice_shift = self.shifts.get(identifier, 0)
@@ -324,7 +376,10 @@ class _Reader:
                 self._close_bar(voice)
             elif token["bar"]:
                 self._close_bar(voice)
+                voice.marks += _repeat_marks(token["bar"], voice.bar_start)
                 chord = None
+            elif token["decoration"] or token["sign"]:
+                self._sign(voice, token["decoration"] or token["sign"])
             elif token["p"]:
                 self._tuplet(voice, int(token["p"]), token["q"], token["r"])
             elif token["grace"]:
@@ -405,13 +460,48 @@ class _Reader:
         voice.tuplet = Fraction(times, p)
         voice.tuplet_left = int(r) if r and int(r) else p
 
+    def _sign(self, voice: _Voice, decoration: str) -> None:
+        """Notes where a player is told to jump, and to where: a segno rules from its bar, the others after theirs."""
+        kind = _SIGNS.get(re.sub(r"[.\s]", "", decoration).lower())
+        begins = voice.bar_reach == voice.bar_start
+        if kind == signs.SEGNO or (kind == signs.CODA and begins):
+            voice.marks.append(Mark(voice.bar_start, kind))
+        elif kind is not None:
+            voice.waiting.append(kind)
+
     def _close_bar(self, voice: _Voice) -> None:
         if voice.bar_reach > voice.bar_start:
             voice.bars.append(DraftBar(voice.bar_start, voice.bar_meter, voice.bar_sharps))
             voice.bar_start = voice.bar_reach
+            voice.marks += [Mark(voice.bar_start, kind) for kind in voice.waiting]
+            voice.waiting = []
         voice.time = voice.bar_start
         voice.bar_meter, voice.bar_sharps = voice.meter, voice.sharps
         voice.accidentals = {}
+
+
+def _repeat_marks(bar: str, time: Fraction) -> list[Mark]:
+    """What a bar line says of repeats; ``|::`` begins what sounds three times, and so on.
+
+    >>> [(mark.kind, mark.times, sorted(mark.numbers)) for mark in _repeat_marks(":|1,3", Fraction(0))]
+    [('end', 2, []), ('ending', 2, [1, 3])]
+    """
+    found = re.fullmatch(r"([|:\[\]]*?)\[?(\d.*)?", bar)
+    line, numbers = (found[1], found[2] or "") if found is not None else (bar, "")
+    marks = []
+    before, after = (1, 1) if line == "::" else (len(line) - len(line.lstrip(":")), len(line) - len(line.rstrip(":")))
+    if before:
+        marks.append(Mark(time, signs.END, before + 1))
+    if after:
+        marks.append(Mark(time, signs.START, after + 1))
+    if not marks and ("||" in line or "|]" in line or "[|" in line):
+        marks.append(Mark(time, signs.DOUBLE))
+    played: set[int] = set()
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", numbers):
+        played.update(range(int(first), min(int(last or first), int(first) + 99) + 1))
+    if played:
+        marks.append(Mark(time, signs.ENDING, numbers=frozenset(played)))
+    return marks
 
 
 def _length(written: str) -> Fraction:

@@ -13,6 +13,9 @@ fixed, and no time is too long for it: a number beyond :data:`LIMIT` is written 
 ``Tempo_120``                       quarters a minute from this position on
 ``Part_1``                          the words that follow belong to this part of the score
 ``Pitch_60 Duration_24``            a note: MIDI number, and ticks; ``Duration_0`` is a grace note
+``Velocity_96``                     by option, after ``Pitch``: how hard the note is struck
+``Program_40``                      by option, after ``Part``: who plays the part, once a segment
+``Drum_38 Duration_6``              by option: a drum by its General MIDI number, never transposed
 ==================================  ===================================================================
 
 A tick is 1/24 of a quarter note. ``Position``, ``Duration`` and ``Length`` words side by side add up. A bar
@@ -34,10 +37,24 @@ DENOMINATORS = (1, 2, 4, 8, 16, 32)
 KEYS = range(-7, 8)
 TEMPO_STEP = 4
 TEMPOS = range(20, 321, TEMPO_STEP)
+PROGRAMS = range(128)
+DRUMS = 128
+"""In the place of a program: what is played are the drums of General MIDI's tenth channel."""
+VELOCITIES = range(1, 128)
 
 
-def words() -> list[str]:
-    """Every word, in the order of the vocabulary."""
+def words(velocity_bins: int = 0, instruments: bool = False, drums: bool = False) -> list[str]:
+    """Every word, in the order of the vocabulary; the optional ones stand last, so that the others keep their ids."""
+    said = sorted({velocity_of_bin(velocity, velocity_bins) for velocity in VELOCITIES}) if velocity_bins else ()
+    return [
+        *_words(),
+        *(f"Velocity_{n}" for n in said),
+        *(f"Program_{n}" for n in PROGRAMS if instruments),
+        *(f"Drum_{n}" for n in PITCHES if drums),
+    ]
+
+
+def _words() -> list[str]:
     return [
         "Bar",
         *(f"Numerator_{n}" for n in NUMERATORS),
@@ -52,8 +69,30 @@ def words() -> list[str]:
     ]
 
 
-WORDS = frozenset(words())
-"""The words, to look one up."""
+WORDS = frozenset([*words(0, True, True), *(f"Velocity_{n}" for n in VELOCITIES)])
+"""The words under any options, to look one up."""
+
+
+FRAME = frozenset({"Bar", "Numerator", "Denominator", "Length", "KeySignature"})
+"""The kinds of words that say when a bar begins, how long it is and in which key."""
+
+_IN_BAR = frozenset({"Position", "Part", "Bar"})
+FOLLOWS = {
+    "Bar": frozenset({"Numerator", "Length", "KeySignature"}) | _IN_BAR,
+    "Numerator": frozenset({"Denominator"}),
+    "Denominator": frozenset({"Length", "KeySignature"}) | _IN_BAR,
+    "Length": frozenset({"Length", "KeySignature"}) | _IN_BAR,
+    "KeySignature": _IN_BAR,
+    "Tempo": _IN_BAR,
+    "Part": frozenset({"Program", "Position"}),
+    "Program": frozenset({"Position"}),
+    "Position": frozenset({"Position", "Tempo", "Pitch", "Drum"}),
+    "Pitch": frozenset({"Velocity", "Duration"}),
+    "Drum": frozenset({"Velocity", "Duration"}),
+    "Velocity": frozenset({"Duration"}),
+    "Duration": frozenset({"Duration", "Pitch", "Drum"}) | _IN_BAR,
+}
+"""Which kinds of words follow each other in canonical text."""
 
 
 def amount(kind: str, ticks: int) -> Iterator[str]:
@@ -99,6 +138,15 @@ def nearest_tempo(quarters_a_minute: float) -> int:
     """
     steps = round(quarters_a_minute / TEMPO_STEP) * TEMPO_STEP
     return min(max(steps, TEMPOS[0]), TEMPOS[-1])
+
+
+def velocity_of_bin(velocity: int, bins: int) -> int:
+    """The velocity that stands for all in its bin; the bins are evenly wide, and the loudest of each is its name.
+
+    >>> [velocity_of_bin(velocity, 4) for velocity in (1, 31, 63, 64, 96, 127)]
+    [31, 31, 63, 95, 127, 127]
+    """
+    return 127 * -(-velocity * bins // 127) // bins if bins < 127 else velocity
 
 
 def transposed_key(sharps: int, semitones: int) -> int:

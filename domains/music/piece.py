@@ -6,11 +6,11 @@ import dataclasses
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from math import floor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from domains.music.alphabet import (
     DENOMINATORS,
+    DRUMS,
     NUMERATORS,
     PARTS,
     TICKS_PER_QUARTER,
@@ -18,6 +18,7 @@ from domains.music.alphabet import (
     amount,
     bar_ticks,
     nearest_tempo,
+    velocity_of_bin,
 )
 from seqbert.domain import Report
 from seqbert.errors import DataError
@@ -28,14 +29,16 @@ SHORTEST_BAR = Fraction(1, 8)
 """In quarters; a shorter time signature is a mistake, and would fill the memory with bars."""
 LONGEST_PIECE = 65_536
 """In quarters: nine hours at 120 a minute. A file that claims more is damaged."""
+MOST_BARS = 2**17
 
 
 class Note(NamedTuple):
-    """A note in ticks from the beginning of the piece; a grace note has the duration 0."""
+    """A note in ticks from the beginning of the piece; a grace note has the duration 0, an unsaid velocity is 0."""
 
     onset: int
     duration: int
     pitch: int
+    velocity: int = 0
 
     @property
     def end(self) -> int:
@@ -52,6 +55,38 @@ class Bar(NamedTuple):
     sharps: int | None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wording:
+    """What canonical text says beside bars, positions, pitches and durations.
+
+    Attributes:
+        velocity_bins: Each note says its velocity, as one of so many; 0: none does.
+        tempo: Tempos are said.
+        instruments: The MIDI program of each part is said, once a segment.
+    """
+
+    velocity_bins: int = 0
+    tempo: bool = True
+    instruments: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reading:
+    """How a draft is put on the grid.
+
+    Attributes:
+        grid: Steps in a quarter; it divides 24.
+        velocities: Kept rather than forgotten.
+        drums: Parts of drums are kept rather than left out.
+        merged: All pitched parts become one, and all drum parts another.
+    """
+
+    grid: int = TICKS_PER_QUARTER
+    velocities: bool = False
+    drums: bool = False
+    merged: bool = False
+
+
 @dataclasses.dataclass(slots=True)
 class Piece:
     """Music on the grid of 1/24 quarter.
@@ -61,35 +96,46 @@ class Piece:
         parts: The notes of each part, by onset; at one onset first the grace notes as they are played, then
             the others from low to high.
         tempos: (tick, quarters a minute), by tick.
+        programs: The MIDI program of each part, None where it is not known and :data:`DRUMS` for drums, whose
+            "pitches" are instruments; shorter than ``parts`` where nothing more is known.
     """
 
     bars: list[Bar]
     parts: list[list[Note]]
     tempos: list[tuple[int, int]]
+    programs: list[int | None] = dataclasses.field(default_factory=list)
 
-    def segments(self, bars_per_segment: int) -> list[str]:
+    def program(self, part: int) -> int | None:
+        """The MIDI program of a part, if it is known."""
+        return self.programs[part] if part < len(self.programs) else None
+
+    def segments(self, bars_per_segment: int, wording: Wording | None = None) -> list[str]:
         """Canonical text in stretches of whole bars.
 
         A bar holds the notes of all its parts, part by part. Each segment begins by saying again the time
-        signature, the key signature and the tempo in force, so that it can be read by itself.
+        signature, the key signature and the tempo in force, and says again each part's program, so that it can
+        be read by itself.
         """
+        wording = wording or Wording()
         starts = [bar.start for bar in self.bars]
         music: list[dict[int, list[Note]]] = [{} for _ in self.bars]
         for number, notes in enumerate(self.parts):
             for note in notes:
                 music[bisect_right(starts, note.onset) - 1].setdefault(number, []).append(note)
         changes: list[list[tuple[int, int]]] = [[] for _ in self.bars]
-        for change in self.tempos:
+        for change in self.tempos if wording.tempo else ():
             changes[bisect_right(starts, change[0]) - 1].append(change)
 
         segments = []
         words: list[str] = []
+        named: set[int] = set()
         signature = sharps = tempo = None
         for index, bar in enumerate(self.bars):
             fresh = index % bars_per_segment == 0
             if fresh and words:
                 segments.append(" ".join(words))
                 words = []
+                named.clear()
             words.append("Bar")
             if bar.signature is not None and (fresh or bar.signature != signature):
                 words += (f"Numerator_{bar.signature[0]}", f"Denominator_{bar.signature[1]}")
@@ -105,43 +151,61 @@ class Piece:
                 words += (*amount("Position", tick - bar.start), f"Tempo_{tempo}")
             for number, notes in music[index].items():
                 words.append(f"Part_{number}")
-                words += _note_words(notes, bar.start)
+                program = self.program(number)
+                if wording.instruments and program not in (None, DRUMS) and number not in named:
+                    words.append(f"Program_{program}")
+                    named.add(number)
+                kind = "Drum" if program == DRUMS else "Pitch"
+                words += _note_words(notes, bar.start, kind, wording.velocity_bins)
         segments.append(" ".join(words))
         return segments
 
 
-def _note_words(notes: list[Note], bar_start: int) -> Iterator[str]:
+def _note_words(notes: list[Note], bar_start: int, kind: str, velocity_bins: int) -> Iterator[str]:
     position = -1
     for note in notes:
         if note.onset != position:
             position = note.onset
             yield from amount("Position", position - bar_start)
-        yield f"Pitch_{note.pitch}"
+        yield f"{kind}_{note.pitch}"
+        if velocity_bins and note.velocity:
+            yield f"Velocity_{velocity_of_bin(note.velocity, velocity_bins)}"
         yield from amount("Duration", note.duration)
 
 
 def parse(text: str) -> Piece:
     """The piece that canonical text describes.
 
-    Text that a model made up is read as far as it makes sense: a word that says nothing where it stands, such
-    as a duration without a pitch, is passed over, and so is what is no word of the alphabet.
+    Text that a model made up is read as far as it makes sense. Passed over are a word that says nothing where it
+    stands, such as a duration without a pitch, what is no word of the alphabet, and a note that would begin after
+    its bar has ended; a note is cut where its pitch begins again in its part. So every bar is as long as it says.
 
     Raises:
         DataError: The text holds no bar.
     """
     bars: list[Bar] = []
-    parts: dict[int, list[Note]] = {}
+    parts: dict[tuple[int, bool], list[Note]] = {}
+    programs: dict[int, int] = {}
     tempos: list[tuple[int, int]] = []
-    start = length = position = part = 0
+    in_bar: list[tuple[tuple[int, bool], Note]] = []
+    changes: list[tuple[int, int]] = []
+    start = length = position = part = velocity = 0
     signature: tuple[int, int] | None = None
     sharps: int | None = None
     numerator: int | None = None
     pitch: int | None = None
-    open_bar = False
+    open_bar = drum = False
     previous = ""
 
     def close() -> None:
-        bars.append(Bar(start, length or (bar_ticks(signature) if signature else COMMON_TIME), signature, sharps))
+        bar = Bar(start, length or (bar_ticks(signature) if signature else COMMON_TIME), signature, sharps)
+        bars.append(bar)
+        for key, note in in_bar:
+            if note.onset < bar.start + bar.length:
+                parts.setdefault(key, []).append(note)
+        tempos.extend(change for change in changes if change[0] < bar.start + bar.length)
+        in_bar.clear()
+        changes.clear()
 
     for word in text.split():
         kind, _, digits = word.partition("_")
@@ -161,18 +225,21 @@ def parse(text: str) -> Piece:
             elif kind == "KeySignature":
                 sharps = value
             elif kind == "Tempo":
-                tempos.append((start + position, value))
+                changes.append((start + position, value))
             elif kind == "Part":
                 part, position, pitch = value, 0, None
+            elif kind == "Program":
+                programs.setdefault(part, value)
             elif kind == "Position":
                 position = position + value if previous == "Position" else value
-            elif kind == "Pitch":
-                pitch = value
+            elif kind in ("Pitch", "Drum"):
+                pitch, drum, velocity = value, kind == "Drum", 0
+            elif kind == "Velocity":
+                velocity = value
             elif kind == "Duration" and pitch is not None:
-                notes = parts.setdefault(part, [])
-                if previous == "Duration":
-                    value += notes.pop().duration
-                notes.append(Note(start + position, value, pitch))
+                if previous == "Duration" and in_bar:
+                    value += in_bar.pop()[1].duration
+                in_bar.append(((part, drum), Note(start + position, value, pitch, velocity)))
         previous = kind
     if not open_bar:
         raise DataError(
@@ -180,7 +247,29 @@ def parse(text: str) -> Piece:
             "decoding the tokens of one, gives."
         )
     close()
-    return Piece(bars, [_in_order(parts[number]) for number in sorted(parts)], sorted(set(tempos)))
+    keys = sorted(parts)
+    return Piece(
+        bars,
+        [_in_order(_one_at_a_time(parts[key])[0]) for key in keys],
+        _changes(tempos),
+        _trimmed([DRUMS if drum else programs.get(number) for number, drum in keys]),
+    )
+
+
+def _changes(tempos: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Tempos by tick, of several at one tick the last, without those that say again what is in force."""
+    changes: list[tuple[int, int]] = []
+    for tick, tempo in sorted(dict(tempos).items()):
+        if not changes or changes[-1][1] != tempo:
+            changes.append((tick, tempo))
+    return changes
+
+
+def _trimmed(programs: list[int | None]) -> list[int | None]:
+    """Programs without those at the end that are not known."""
+    while programs and programs[-1] is None:
+        programs.pop()
+    return programs
 
 
 class DraftBar(NamedTuple):
@@ -216,7 +305,26 @@ def metered(changes: Sequence[DraftBar], end: Fraction) -> list[DraftBar]:
         while start < min(until, end):
             bars.append(DraftBar(start, change.signature, change.sharps))
             start += length
+        if len(bars) > MOST_BARS:
+            raise ValueError(f"it has more than {MOST_BARS:,} bars")
     return bars
+
+
+class DraftNote(NamedTuple):
+    """A note in exact quarters, or what the draft's resolution makes of them; velocity 0: the file says none."""
+
+    onset: Fraction | int
+    end: Fraction | int
+    pitch: int
+    velocity: int = 0
+
+
+class Instrument(NamedTuple):
+    """What a file says of who plays a part: a MIDI program from 0, a name, whether its pitches are drums."""
+
+    program: int | None = None
+    name: str = ""
+    drums: bool = False
 
 
 @dataclasses.dataclass(slots=True)
@@ -226,50 +334,94 @@ class Draft:
     Attributes:
         bars: In order; the first begins at 0. Empty where the file tells neither bars nor meters.
         end: Where the last bar ends.
-        parts: (onset, end, pitch) of the notes of each part; a grace note ends where it begins.
+        parts: The notes of each part: (onset, end, pitch), and velocity where there is one. A grace note ends
+            where it begins.
         tempos: (when, quarters a minute).
+        instruments: Who plays each part; shorter than ``parts`` where nothing more is known.
+        resolution: The onsets and ends of ``parts`` are in so many parts of a quarter.
     """
 
     bars: list[DraftBar] = dataclasses.field(default_factory=list)
     end: Fraction = Fraction(0)
-    parts: list[list[tuple[Fraction, Fraction, int]]] = dataclasses.field(default_factory=list)
+    parts: list[Sequence[tuple[Fraction, Fraction, int] | DraftNote]] = dataclasses.field(default_factory=list)
     tempos: list[tuple[Fraction, float]] = dataclasses.field(default_factory=list)
+    instruments: list[Instrument] = dataclasses.field(default_factory=list)
+    resolution: int = 1
 
-    def settle(self, source: str, report: Report) -> Piece | None:
+    def settle(self, source: str, report: Report, reading: Reading | None = None) -> Piece | None:
         """Puts the draft on the grid; None, told to the report, where it cannot be used.
 
         In one part a pitch sounds once at a time, as on a keyboard: a note is cut where the next of its pitch
         begins, and of two that begin together the longer stays.
         """
-        sounding = [notes for notes in self.parts if notes]
-        if not sounding:
+        reading = reading or Reading()
+        unknown = [Instrument()] * (len(self.parts) - len(self.instruments))
+        played = [(notes, who) for notes, who in zip(self.parts, [*self.instruments, *unknown], strict=False) if notes]
+        if not reading.drums:
+            left_out = sum(len(notes) for notes, who in played if who.drums)
+            played = [(notes, who) for notes, who in played if not who.drums]
+            if left_out and not played:
+                report.skipped(source, "no notes but drums")
+                return None
+            report.tally("drum notes left out", left_out, source)
+        if not played:
             report.skipped(source, "no notes")
             return None
-        end = max(self.end, max(note[1] for notes in sounding for note in notes))
-        if end > LONGEST_PIECE:
+        latest = max(note[1] for notes, _ in played for note in notes)
+        if max(self.end, Fraction(latest) / self.resolution) > LONGEST_PIECE:
             report.skipped(source, f"lasts more than {LONGEST_PIECE:,} quarters")
             return None
-        if len(sounding) > len(PARTS):
+        if reading.merged:
+            played = _merged(played)
+        if len(played) > len(PARTS):
             report.repaired(source, f"parts beyond the {len(PARTS)}th joined to the last")
-            rest = [note for notes in sounding[PARTS[-1] :] for note in notes]
-            sounding = [*sounding[: PARTS[-1]], rest]
+            rest = [note for notes, _ in played[PARTS[-1] :] for note in notes]
+            played = [*played[: PARTS[-1]], (rest, Instrument())]
         parts = []
         moved = dropped = trimmed = 0
-        for notes in sounding:
-            placed = []
-            for onset, stop, pitch in notes:
-                begin, finish = _tick(onset), _tick(stop)
-                moved += begin != onset * TICKS_PER_QUARTER or finish != stop * TICKS_PER_QUARTER
-                placed.append(Note(begin, max(finish - begin, 1) if stop > onset else 0, pitch))
+        farthest = 0.0
+        for notes, _ in played:
+            placed, changed, distance = self._placed(notes, reading)
+            moved += changed
+            farthest = max(farthest, distance)
             kept, lost, cut = _one_at_a_time(placed)
             dropped += lost
             trimmed += cut
             parts.append(_in_order(kept))
-        report.tally("notes moved to the grid of 1/24 quarter", moved)
-        report.tally("notes dropped that double another of their part", dropped)
-        report.tally("notes cut short where their pitch begins again", trimmed)
+        grid = f"notes moved to the grid of 1/{reading.grid} quarter"
+        report.tally(grid, moved, source, f"by up to {farthest:.4f} of a quarter")
+        report.largest("largest onset error in quarters", farthest)
+        report.tally("notes dropped that double another of their part", dropped, source)
+        report.tally("notes cut short where their pitch begins again", trimmed, source)
         last = max(max(note.end, note.onset + 1) for notes in parts for note in notes)
-        return Piece(self._bars(last, source, report), parts, self._tempos(last, report))
+        programs = _trimmed([DRUMS if who.drums else who.program for _, who in played])
+        return Piece(self._bars(last, source, report), parts, self._tempos(last, source, report), programs)
+
+    def _placed(
+        self, notes: Sequence[tuple[Fraction, Fraction, int] | DraftNote], reading: Reading
+    ) -> tuple[list[Note], int, float]:
+        """The notes on the grid, how many were moved, and how far at most an onset was, in quarters."""
+        grid, resolution = reading.grid, self.resolution
+        step = TICKS_PER_QUARTER // grid
+        placed = []
+        moved = 0
+        farthest = 0.0
+        for note in notes:
+            onset, stop, pitch = note[0], note[1], note[2]
+            above, below = grid * onset.numerator, resolution * onset.denominator
+            begin = (2 * above + below) // (2 * below)
+            off = begin * below - above
+            above, below_end = grid * stop.numerator, resolution * stop.denominator
+            finish = (2 * above + below_end) // (2 * below_end)
+            if off:
+                farthest = max(farthest, abs(off) / (below * grid))
+                moved += 1
+            elif finish * below_end != above:
+                moved += 1
+            duration = max(finish - begin, 1) * step if stop > onset else 0
+            velocity = note[3] if reading.velocities and len(note) > 3 else 0
+            placed.append(Note(begin * step, duration, pitch, velocity))
+        return placed, moved, farthest
 
     def _bars(self, last: int, source: str, report: Report) -> list[Bar]:
         """The written bars on the grid, and more of the last kind where the music goes on after them."""
@@ -285,14 +437,14 @@ class Draft:
                 signature = bar.signature
             start = bars[-1].start + bars[-1].length if bars else 0
             if end - start > LONGEST_BAR:
-                report.tally(f"bars longer than {LONGEST_BAR // TICKS_PER_QUARTER} quarters cut")
+                report.tally(f"bars longer than {LONGEST_BAR // TICKS_PER_QUARTER} quarters cut", 1, source)
                 _fill(bars, end, signature, sharps)
             elif end > start:
                 bars.append(Bar(start, end - start, signature, sharps))
         _fill(bars, last, signature, sharps, whole=True)
         return bars
 
-    def _tempos(self, last: int, report: Report) -> list[tuple[int, int]]:
+    def _tempos(self, last: int, source: str, report: Report) -> list[tuple[int, int]]:
         changes: list[tuple[int, int]] = []
         rounded = 0
         for when, tempo in sorted(self.tempos):
@@ -305,7 +457,7 @@ class Draft:
                 changes.pop()
             if not changes or changes[-1][1] != value:
                 changes.append((tick, value))
-        report.tally("tempos rounded to the nearest word", rounded)
+        report.tally("tempos rounded to the nearest word", rounded, source)
         return changes
 
 
@@ -326,7 +478,19 @@ def _has_words(signature: tuple[int, int]) -> bool:
 
 def _tick(quarters: Fraction) -> int:
     """The nearest tick; halves go up, so that equal distances stay equal."""
-    return floor(quarters * TICKS_PER_QUARTER + Fraction(1, 2))
+    return (2 * TICKS_PER_QUARTER * quarters.numerator + quarters.denominator) // (2 * quarters.denominator)
+
+
+def _merged(played: list[tuple[Any, Instrument]]) -> list[tuple[Any, Instrument]]:
+    """All pitched parts as one and all drum parts as another; a program that they share is kept."""
+    merged: list[tuple[Any, Instrument]] = []
+    for drums in (False, True):
+        alike = [(notes, who) for notes, who in played if who.drums == drums]
+        if alike:
+            programs = {who.program for _, who in alike}
+            notes = sorted(note for notes, _ in alike for note in notes)
+            merged.append((notes, Instrument(programs.pop() if len(programs) == 1 else None, "", drums)))
+    return merged
 
 
 def _in_order(notes: list[Note]) -> list[Note]:
@@ -347,7 +511,7 @@ def _one_at_a_time(notes: list[Note]) -> tuple[list[Note], int, int]:
     following: Note | None = None
     for _, note in sorted(longest.items(), reverse=True):
         if following is not None and following.pitch == note.pitch and note.end > following.onset:
-            note = Note(note.onset, following.onset - note.onset, note.pitch)
+            note = note._replace(duration=following.onset - note.onset)
             cut += 1
         kept.append(note)
         following = note

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,43 +12,110 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from domains.music import abc_notation, containers, midi, scores
-from domains.music.alphabet import KEYS, PITCHES, transposed_key, words
+from domains.music import abc_notation, containers, merges, midi, scores
+from domains.music.alphabet import FOLLOWS, FRAME, TICKS_PER_QUARTER, words
 from domains.music.corpus import corpus_tables, tune_files
-from domains.music.piece import Draft, parse
-from domains.music.tables import notes, sample_tables
+from domains.music.merges import Spelling
+from domains.music.piece import Draft, Reading, Wording, parse
+from domains.music.tables import sample_tables
+from domains.music.transposition import VARIANTS, Merged, Words
 from seqbert.data.compressed import without_compression
 from seqbert.domain import SPECIAL_TOKENS, Augmentation, Document, Domain, Encoded, Report, Sample
-from seqbert.errors import ConfigError, DataError, SeqbertError
+from seqbert.errors import ConfigError, DataError, DomainError, SeqbertError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-TRANSPOSITIONS = range(-5, 7)
-"""In semitones: every key once."""
+_NOTE = re.compile(r"(?:Pitch|Drum)_\d+")
+MERGED_FRAME = "merged frame"
+GRIDS = (1, 2, 3, 4, 6, 8, 12, 24)
+MOST_VELOCITY_BINS = 127
 
 
 @dataclasses.dataclass
 class MusicOptions:
-    """How scores are cut.
+    """What is read of a score, what canonical text says of it, and how that is cut into tokens.
 
-    Attributes:
-        bars_per_segment: Bars in one segment of a document, over all parts; four are a phrase in most metres.
+    With the defaults, text says bars, meters, keys, tempos, parts, positions, pitches and durations.
     """
 
     bars_per_segment: int = 4
+    """Bars in one segment of a document, over all parts; four are a phrase in most metres."""
+    tokens: str = "event"
+    """What a token is: "event", a word of the alphabet, or "bpe", a frequent run of words within a bar."""
+    velocity: int = 0
+    """Bins in which the velocities of notes are said, at most 127; 0: they are not said. MidiTok takes 32."""
+    tempo: bool = True
+    """Whether tempos are said."""
+    instruments: bool = False
+    """Whether the MIDI program of each part is said."""
+    drums: str = "skip"
+    """Drums: "skip" leaves them out and counts them, "keep" says them as words of their own."""
+    parts: str = "separate"
+    """The parts of a score: "separate", or "merged", all pitched parts as one, as on a piano."""
+    grid: int = TICKS_PER_QUARTER
+    """Steps in a quarter that onsets and ends are moved to: 24 or a divisor of it."""
+    repeats: str = "written"
+    """Repeats and endings: "written", each bar once as it stands, or "unfold", played out; MIDI has none."""
+    damaged_midi: str = "skip"
+    """MIDI files whose bytes break the format: "skip" leaves them out, "mend" reads them as far as they make sense."""
+    encoding: str = ""
+    """Of text formats, by name; "": what the file says, else UTF-8, else Latin-1."""
 
     def __post_init__(self) -> None:
         if self.bars_per_segment < 1:
             raise ConfigError(f"bars_per_segment is {self.bars_per_segment}; a segment needs at least one bar.")
+        if not 0 <= self.velocity <= MOST_VELOCITY_BINS:
+            raise ConfigError(
+                f"velocity is {self.velocity}; it is a number of bins from 1 to {MOST_VELOCITY_BINS}, or 0 for none."
+            )
+        if self.grid not in GRIDS:
+            raise ConfigError(
+                f"grid is {self.grid}; a quarter is cut into {', '.join(map(str, GRIDS[:-1]))} or {GRIDS[-1]} steps."
+            )
+        for key, values in _CHOICES.items():
+            if getattr(self, key) not in values:
+                known = " or ".join(f'"{value}"' for value in values)
+                raise ConfigError(f'{key} is "{getattr(self, key)}"; it is {known}.')
+        if self.encoding:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise ConfigError(
+                    f'encoding is "{self.encoding}", which Python does not know; "latin-1" and "cp1252" are examples.'
+                ) from None
+
+    @property
+    def wording(self) -> Wording:
+        """What canonical text says."""
+        return Wording(self.velocity, self.tempo, self.instruments)
+
+    @property
+    def reading(self) -> Reading:
+        """How what a file says is put on the grid."""
+        return Reading(self.grid, bool(self.velocity), self.drums == "keep", self.parts == "merged")
+
+    @property
+    def alphabet(self) -> list[str]:
+        """The words that canonical text is made of."""
+        return words(self.velocity, self.instruments, self.drums == "keep")
+
+
+_CHOICES = {
+    "tokens": ("event", "bpe"),
+    "drums": ("skip", "keep"),
+    "parts": ("separate", "merged"),
+    "repeats": ("written", "unfold"),
+    "damaged_midi": ("skip", "mend"),
+}
 
 
 class Music(Domain):
     """Scores as the words of :mod:`domains.music.alphabet`, bar by bar with all parts together.
 
-    Repeats are not unfolded: the bars are those that are written. Kept are notes, grace notes, ties (joined),
-    bars, time and key signatures, tempos and parts; left out are lyrics, chord symbols, ornaments, dynamics,
-    instruments and unpitched percussion. A masking unit is a bar.
+    Kept are notes, grace notes, ties (joined), bars, time and key signatures, tempos and parts, and by option
+    velocities, instruments and drums; left out are lyrics, chord symbols, ornaments and dynamics. A masking unit is
+    a bar.
     """
 
     name = "music"
@@ -54,14 +123,15 @@ class Music(Domain):
     formats: ClassVar[Mapping[str, str]] = {
         ".abc": "ABC tunes and tune books",
         ".musicxml": "MusicXML",
-        ".xml": "MusicXML, by its root element",
+        ".xml": "MusicXML or MEI, by its root element",
         ".mxl": "compressed MusicXML",
         ".krn": "Humdrum **kern",
+        ".mei": "MEI",
         ".mid": "MIDI",
         ".midi": "MIDI",
     }
     symbol = "note"
-    version = "1"
+    version = "2"
 
     @property
     def unit(self) -> str:
@@ -69,41 +139,39 @@ class Music(Domain):
         return "bar"
 
     def reads(self, path: Path) -> bool:
-        """By the ending, compressed or not; an ``.xml`` file only where it holds a score."""
+        """By the content; a file with an ending of ours that holds something else is read to say what is wrong."""
+        if containers.score_format(path) is not None:
+            return True
         suffix = without_compression(path).suffix.lower()
-        return suffix in self.formats and (suffix != ".xml" or containers.holds_score(path))
+        return suffix in self.formats and suffix != ".xml"
 
     def read(self, path: Path, report: Report) -> Iterator[Document]:
-        """One document a tune of an ABC book, a piece of a Humdrum file, else a file.
+        """One document a tune of an ABC book, a piece of a Humdrum file, a track of a format-2 MIDI file, else a file.
 
         Raises:
             DataError: The file cannot be read at all; a tune of a book that cannot is skipped.
         """
-        suffix = without_compression(path).suffix.lower()
-        if suffix == ".abc":
+        kind = containers.score_format(path)
+        if kind is None:
+            raise containers.no_score(path)
+        if kind == "abc":
             yield from self._read_book(path, report)
             return
-        if suffix not in self.formats:
-            raise DataError(
-                f"{path}: no score by its ending. Rename or unpack the file if it is one of these: "
-                f"{', '.join(self.formats)}."
-            )
         try:
-            with scores.quiet():
-                drafts = list(self._drafts(path, suffix, report))
+            drafts = self._drafts(path, kind, report)
         except SeqbertError:
             raise
         except Exception as error:
             raise DataError(
-                f"{path}: cannot be read as {self.formats[suffix]} ({type(error).__name__}: {_line(error)}). "
+                f"{path}: cannot be read as {containers.FORMATS[kind]} ({type(error).__name__}: {_line(error)}). "
                 "The file is damaged or of another format; take it out of the data or export it again."
             ) from error
-        for number, (draft, metadata) in enumerate(drafts, start=1):
+        for number, (draft, metadata, repairs) in enumerate(drafts, start=1):
             several = len(drafts) > 1
             source = f"{path}:{number}" if several else str(path)
             stem = without_compression(path).stem
             name = f"{stem} {number}" if several else stem
-            yield from self._document(draft, name, source, metadata, report)
+            yield from self._document(draft, name, source, metadata, repairs, report)
 
     def canonical(self, raw: str) -> str:
         """Canonical text as it is, with single spaces; a tune in ABC, as a table may hold it, is read first.
@@ -115,27 +183,32 @@ class Music(Domain):
         if tune is None:
             return " ".join(raw.split())
         try:
-            piece = abc_notation.read_tune(tune.text)[0].settle("", Report())
+            draft = abc_notation.read_tune(tune.text, self.options.repeats)[0]
+            piece = draft.settle("", Report(), self.options.reading)
         except ValueError as error:
             raise DataError(
                 f"A text that looks like a tune in ABC cannot be read: {_line(error)}. It begins {raw[:50]!r}"
             ) from error
-        return " ".join(piece.segments(self.options.bars_per_segment)) if piece is not None else ""
+        if piece is None:
+            return ""
+        return " ".join(piece.segments(self.options.bars_per_segment, self.options.wording))
 
     def tokenizer(self, segments: Iterable[str], vocab_size: int | None) -> Tokenizer:
-        """One token a word of the alphabet; ``segments`` are not looked at.
+        """One token a word of the alphabet, whatever ``segments`` are; or, by option, with merges learned from them.
 
         Raises:
             ConfigError: ``vocab_size`` is smaller than the alphabet.
         """
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-        alphabet = [*SPECIAL_TOKENS, *words()]
+        alphabet = [*SPECIAL_TOKENS, *self.options.alphabet]
         if vocab_size is not None and vocab_size < len(alphabet):
             raise ConfigError(
                 f"vocab_size is {vocab_size}, but the alphabet of music has {len(alphabet)} words, with the "
                 "special tokens. Leave vocab_size out, or give at least that number."
             )
+        if self.options.tokens == "bpe":
+            return merges.learn(segments, Spelling(self.options.alphabet), vocab_size or merges.DEFAULT_SIZE)
         vocabulary = {word: index for index, word in enumerate(alphabet)}
         tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
         # "[MASK]" in raw text becomes "(MASK]", an unknown word; special tokens are matched before this.
@@ -145,14 +218,26 @@ class Music(Domain):
         return tokenizer
 
     def use(self, tokenizer: Tokenizer) -> None:
-        """Takes a tokenizer, and the dictionary by which :meth:`encode` looks its words up."""
+        """Takes a tokenizer, and the dictionary by which :meth:`encode` looks its words up.
+
+        Raises:
+            DomainError: The tokenizer's tokens are not those of the option ``tokens``.
+        """
         super().use(tokenizer)
         self._ids = {word: index for word, index in tokenizer.get_vocab().items() if word not in SPECIAL_TOKENS}
         self._unknown = tokenizer.get_vocab()["[UNK]"]
+        bar = "Bar" if self.options.tokens == "event" else self._spelling(["Bar"])
+        if bar not in self._ids:
+            raise DomainError(
+                f'The vocabulary has no token for a bar as the option tokens, "{self.options.tokens}", spells it: it '
+                "was made under another setting. Set tokens as it was then, or have a new vocabulary made."
+            )
 
     def encode(self, texts: Sequence[str], offsets: bool = True) -> Encoded:
-        """The tokenizer's own ids, looked up word by word; units count the bars of each text from 0."""
-        _ = self.vocabulary
+        """The tokenizer's own ids; units count the bars of each text from 0."""
+        tokenizer = self.vocabulary
+        if self.options.tokens == "bpe":
+            return merges.encode(texts, tokenizer, self._spelling, offsets)
         find, unknown = self._ids.get, self._unknown
         rows = [text.split() for text in texts]
         lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
@@ -170,17 +255,59 @@ class Music(Domain):
             spans = np.array(found, np.int64).reshape(-1, 2)
         return Encoded(ids, lengths, units.astype(np.int32), spans)
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """Canonical text of token ids; special tokens are left out."""
+        if self.options.tokens == "event":
+            return super().decode(ids)
+        tokens = (self.vocabulary.id_to_token(int(index)) or "" for index in ids)
+        return " ".join(word for token in tokens if token not in SPECIAL_TOKENS for word in self._spelling.back(token))
+
     def words(self, text: str) -> np.ndarray:
-        """Every note, by its ``Pitch`` word, ``[notes, 2]``."""
-        return notes(text)
+        """Every note, by its ``Pitch`` or ``Drum`` word, ``[notes, 2]``."""
+        return np.array([match.span() for match in _NOTE.finditer(text)], np.int64).reshape(-1, 2)
 
     def symbols(self, text: str) -> int:
-        """The number of notes: ``Pitch`` words."""
-        return sum(word.startswith("Pitch_") for word in text.split())
+        """The number of notes: ``Pitch`` and ``Drum`` words."""
+        if self.options.tokens == "bpe" and " " not in text:
+            text = " ".join(self._spelling.back(text))
+        return sum(word.startswith(("Pitch_", "Drum_")) for word in text.split())
+
+    def token_kinds(self) -> list[str]:
+        """What each token is: the kind of its word, such as "Pitch".
+
+        Several words are "merged", or "merged frame" where some of them are of :meth:`frame`.
+        """
+        return [self._kind(self.vocabulary.id_to_token(i) or "") for i in range(self.vocabulary.get_vocab_size())]
+
+    def frame(self) -> frozenset[str]:
+        """The kinds of words that say when a bar begins, how long it is and in which key."""
+        return FRAME | {MERGED_FRAME}
+
+    def follows(self) -> Mapping[str, frozenset[str]]:
+        """Which kinds of words follow each other in canonical text; nothing is known of tokens of several words."""
+        return FOLLOWS if self.options.tokens == "event" else {}
+
+    def _kind(self, token: str) -> str:
+        if token in SPECIAL_TOKENS:
+            return "special"
+        words = self._spelling.back(token) if self.options.tokens == "bpe" else [token]
+        kinds = {word.partition("_")[0] for word in words}
+        if len(words) == 1:
+            return kinds.pop()
+        return MERGED_FRAME if kinds & FRAME else "merged"
 
     def augmentations(self) -> Mapping[str, Augmentation]:
         """``transposition``: to any of the twelve keys, as far as the pitches stay within the alphabet."""
-        return {"transposition": Transposition.of(self.vocabulary)}
+        change: Words | Merged
+        if self.options.tokens == "bpe":
+            change = Merged.of(self.vocabulary, self._spelling)
+        else:
+            change = Words.of(self.vocabulary.get_vocab())
+        return {"transposition": Augmentation(VARIANTS, change)}
+
+    @functools.cached_property
+    def _spelling(self) -> Spelling:
+        return Spelling(self.options.alphabet)
 
     def write(self, text: str, path: Path) -> None:
         """Canonical text as MIDI (``.mid``, ``.midi``) or MusicXML (``.musicxml``, ``.xml``), by the ending.
@@ -216,14 +343,15 @@ class Music(Domain):
         )
 
     def _read_book(self, path: Path, report: Report) -> Iterator[Document]:
-        text = containers.as_text(containers.read_bytes(path, containers.LARGEST_SCORE), path, report)
+        data = containers.read_bytes(path, containers.LARGEST_SCORE)
+        text = containers.as_text(data, path, report, self.options.encoding)
         seen: dict[str, int] = {}
         tunes = 0
         for tune in abc_notation.tunes(text):
             tunes += 1
             source = f"{path}:{tune.number or tune.line}"
             try:
-                draft, metadata, repairs = abc_notation.read_tune(tune.text)
+                draft, metadata, repairs = abc_notation.read_tune(tune.text, self.options.repeats)
             except ValueError as error:
                 report.skipped(source, f"not ABC: {_line(error)}")
                 continue
@@ -231,79 +359,34 @@ class Music(Domain):
             seen[name] = seen.get(name, 0) + 1
             if seen[name] > 1:
                 name = f"{name} ({seen[name]})"
-            for document in self._document(draft, name, source, metadata, report):
-                for repair in repairs:
-                    report.repaired(source, repair)
-                yield document
+            yield from self._document(draft, name, source, metadata, repairs, report)
         if not tunes:
             raise DataError(
                 f"{path}: no tune in ABC: a tune begins with an X: field and its header ends with a K: field."
             )
 
-    def _drafts(self, path: Path, suffix: str, report: Report) -> Iterator[tuple[Draft, dict[str, str]]]:
-        if suffix in (".mid", ".midi"):
-            yield midi.read_midi(containers.read_bytes(path, midi.LARGEST_FILE), report), {}
-            return
-        data = containers.read_bytes(path, containers.LARGEST_SCORE)
-        if suffix == ".krn":
-            found = scores.read_humdrum(containers.as_text(data, path, report))
-        else:
-            source = str(path)
-            if suffix == ".mxl":
-                data, source = containers.score_in_archive(data, path)
-            found = scores.read_musicxml(containers.score_in_xml(data, source))
-        for score in found:
-            yield scores.draft_of(score, report), scores.metadata(score)
+    def _drafts(self, path: Path, kind: str, report: Report) -> list[tuple[Draft, dict[str, str], list[str]]]:
+        options = self.options
+        if kind != "midi":
+            return scores.drafts(path, kind, report, options.repeats, options.encoding)
+        data = containers.read_bytes(path, midi.LARGEST_FILE)
+        return midi.read_midi(data, report, str(path), options.drums == "keep", options.damaged_midi == "mend")
 
     def _document(
-        self, draft: Draft, name: str, source: str, metadata: dict[str, str], report: Report
+        self,
+        draft: Draft,
+        name: str,
+        source: str,
+        metadata: dict[str, str],
+        repairs: Sequence[str],
+        report: Report,
     ) -> Iterator[Document]:
-        piece = draft.settle(source, report)
-        if piece is not None:
-            yield Document(name, piece.segments(self.options.bars_per_segment), source, metadata)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Transposition:
-    """Shifts all pitches of a sequence by one number of semitones, and its key signatures with them.
-
-    Attributes:
-        pitches: Id of each pitch of the alphabet, ``[128]``.
-        pitch_of: Pitch of each id, -1 where it is none, ``[vocabulary]``.
-        moved: For each shift what every id becomes, pitches aside, ``[shifts, vocabulary]``.
-    """
-
-    pitches: np.ndarray
-    pitch_of: np.ndarray
-    moved: np.ndarray
-
-    @classmethod
-    def of(cls, vocabulary: Tokenizer) -> Transposition:
-        """The shifts for the ids of a tokenizer."""
-        ids = vocabulary.get_vocab()
-        pitches = np.array([ids[f"Pitch_{pitch}"] for pitch in PITCHES])
-        pitch_of = np.full(len(ids), -1)
-        pitch_of[pitches] = PITCHES
-        moved = np.tile(np.arange(len(ids)), (len(TRANSPOSITIONS), 1))
-        for row, semitones in enumerate(TRANSPOSITIONS):
-            for sharps in KEYS:
-                key = f"KeySignature_{transposed_key(sharps, semitones)}"
-                moved[row, ids[f"KeySignature_{sharps}"]] = ids[key]
-        return cls(pitches, pitch_of, moved)
-
-    def __call__(
-        self, ids: np.ndarray, units: np.ndarray | None, generator: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The ids after a shift drawn evenly from those that keep every pitch in the alphabet."""
-        pitch = self.pitch_of[ids]
-        noted = pitch >= 0
-        lowest, highest = (int(pitch[noted].min()), int(pitch[noted].max())) if noted.any() else (0, 0)
-        low = max(TRANSPOSITIONS[0], PITCHES[0] - lowest)
-        high = min(TRANSPOSITIONS[-1], PITCHES[-1] - highest)
-        semitones = int(generator.integers(low, high + 1))
-        shifted = self.moved[semitones - TRANSPOSITIONS[0]][ids]
-        shifted[noted] = self.pitches[pitch[noted] + semitones]
-        return shifted.astype(ids.dtype), np.arange(len(ids))
+        piece = draft.settle(source, report, self.options.reading)
+        if piece is None:
+            return
+        for repair in repairs:
+            report.repaired(source, repair)
+        yield Document(name, piece.segments(self.options.bars_per_segment, self.options.wording), source, metadata)
 
 
 def _line(error: Exception) -> str:

@@ -9,15 +9,20 @@ import warnings
 from bisect import bisect_right
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 from xml.etree import ElementTree
 
+from domains.music import cache, containers
 from domains.music.alphabet import TICKS_PER_QUARTER, bar_ticks
-from domains.music.piece import COMMON_TIME, Bar, Draft, DraftBar, Note, Piece, bar_quarters, parse
+from domains.music.piece import COMMON_TIME, Bar, Draft, DraftBar, Instrument, Note, Piece, bar_quarters, parse
+from domains.music.repeats import REPEATS_KEPT
 from seqbert.domain import Report
 
 if TYPE_CHECKING:
     from music21.stream import Score, Stream
+
+_Notes: TypeAlias = list[tuple[Fraction, Fraction, int]]
 
 
 def score(text: str) -> Score:
@@ -37,9 +42,87 @@ def quiet() -> Iterator[None]:
         yield
 
 
+def drafts(path: Path, kind: str, report: Report, repeats: str = "written", encoding: str = "") -> cache.Drafts:
+    """The pieces of a file that music21 reads, each with its metadata and what had to be repaired.
+
+    A file is parsed once on a machine (:mod:`domains.music.cache`).
+
+    Args:
+        path: The file.
+        kind: "musicxml", "mxl", "humdrum" or "mei", as :func:`domains.music.containers.score_format` tells.
+        report: Told what is left out, rounded and repaired.
+        repeats: "written" takes each bar once; "unfold" plays repeats, endings, D.C. and D.S. out.
+        encoding: Of Humdrum texts; XML says its own.
+
+    Raises:
+        DataError: The file is damaged, is no such score, or is refused.
+        Exception: music21 fails on it in one of its many ways.
+    """
+    data = containers.read_bytes(path, containers.LARGEST_SCORE)
+    inner = str(path)
+    if kind == "mxl":
+        data, inner = containers.score_in_archive(data, path)
+    elif kind == "humdrum":
+        data = containers.as_text(data, path, report, encoding).encode()
+
+    def parse(recorder: Report) -> cache.Drafts:
+        with quiet():
+            return list(_drafts(data, kind, repeats, inner, str(path), recorder))
+
+    return cache.parsed(data, (kind, repeats), parse, str(path), report)
+
+
+def _drafts(
+    data: bytes, kind: str, repeats: str, inner: str, source: str, report: Report
+) -> Iterator[tuple[Draft, dict[str, str], list[str]]]:
+    repairs: list[str] = []
+    if kind == "humdrum":
+        found = read_humdrum(data.decode())
+    elif kind == "mei":
+        found = read_mei(containers.parsed_xml(data, inner))
+    else:
+        root = containers.score_in_xml(data, inner)
+        if _list_parts(root):
+            repairs.append("parts that the part list lacks read all the same")
+        found = read_musicxml(root)
+    for number, score in enumerate(found, start=1):
+        piece = f"{source}:{number}" if len(found) > 1 else source
+        told = list(repairs)
+        if repeats == "unfold" and has_repeats(score):
+            unfolded = _unfolded(score)
+            if unfolded is None:
+                told.append(REPEATS_KEPT)
+            else:
+                score = unfolded
+        yield draft_of(score, report, piece), metadata(score), told
+
+
 def read_musicxml(root: ElementTree.Element) -> list[Stream[Any]]:
     """The score of a parsed ``score-partwise`` document."""
-    return [_music21("musicxml.xmlToM21").MusicXMLImporter().xmlRootToScore(root)]
+    importer = _music21("musicxml.xmlToM21").MusicXMLImporter()
+    importer.xmlRootToScore(root, importer.stream)  # parts of several staves are put there, not into what it returns
+    return [importer.stream]
+
+
+def _list_parts(root: ElementTree.Element) -> bool:
+    """Adds what a MusicXML part list lacks of the parts, which music21 would pass over; tells whether it lacked any."""
+    listing = root.find("part-list")
+    if listing is None:
+        listing = ElementTree.Element("part-list")
+        root.insert(0, listing)
+    listed = {entry.get("id") for entry in listing.iter("score-part")}
+    unlisted = [part for part in root.findall("part") if part.get("id") not in listed]
+    for number, part in enumerate(unlisted, start=1):
+        part.set("id", part.get("id") or f"unnamed part {number}")
+        ElementTree.SubElement(ElementTree.SubElement(listing, "score-part", part.attrib), "part-name")
+    return bool(unlisted)
+
+
+def read_mei(root: ElementTree.Element) -> list[Stream[Any]]:
+    """The score of a parsed MEI document."""
+    converter = _music21("mei.base").MeiToM21Converter()
+    converter.documentRoot = root
+    return [converter.run()]
 
 
 def read_humdrum(text: str) -> list[Stream[Any]]:
@@ -48,6 +131,30 @@ def read_humdrum(text: str) -> list[Stream[Any]]:
     collection.parse()
     parsed = collection.stream
     return list(parsed.scores) if isinstance(parsed, _music21("stream").Opus) else [parsed]
+
+
+def _staves(score: Stream[Any]) -> list[Any]:
+    """The parts of a score, or a stream that has none as its only part."""
+    return list(score.parts) if isinstance(score, _music21("stream").Score) and score.parts else [score]
+
+
+def has_repeats(score: Stream[Any]) -> bool:
+    """Whether the score has repeat signs or says D.C. or D.S. anywhere."""
+    expander = _music21("repeat").Expander
+    return any(part.hasMeasures() and expander(part).isExpandable() is not None for part in _staves(score))
+
+
+def _unfolded(score: Stream[Any]) -> Stream[Any] | None:
+    """The score with its repeats played out; None where they are incoherent, or the parts disagree on them."""
+    expander = _music21("repeat").Expander
+    try:
+        if any(part.hasMeasures() and not expander(part).isExpandable() for part in _staves(score)):
+            return None
+        unfolded: Stream[Any] = score.expandRepeats()
+    except _music21("exceptions21").Music21Exception:
+        return None
+    lengths, written = ({part.highestTime for part in _staves(stream)} for stream in (unfolded, score))
+    return unfolded if len(lengths) <= len(written) else None
 
 
 def metadata(score: Stream[Any]) -> dict[str, str]:
@@ -60,23 +167,31 @@ def metadata(score: Stream[Any]) -> dict[str, str]:
     return found
 
 
-def draft_of(score: Stream[Any], report: Report) -> Draft:
-    """What a music21 stream sounds, as written: repeats are not unfolded, tied notes are one note.
+def draft_of(score: Stream[Any], report: Report, source: str = "") -> Draft:
+    """What a music21 stream sounds, bar by bar; tied notes are one note.
 
-    The bars are those of the first part that has any. Transposing instruments are taken at sounding pitch.
-    Chord symbols and unpitched percussion are left out.
+    The bars are those of the first part that has any. Transposing instruments are taken at sounding pitch. Unpitched
+    percussion is a part of drums of its own as far as the score says which drums of General MIDI they are. Left out
+    are chord symbols and other unpitched notes.
     """
-    instrument = _music21("instrument").Instrument
-    parts: list[Any] = list(score.parts) if isinstance(score, _music21("stream").Score) else []
     draft = Draft()
-    draft.tempos += _tempos(score)
-    for part in parts or [score]:
-        if any(found.transposition is not None for found in part[instrument]):
+    parts = _staves(score)
+    if parts != [score]:
+        draft.tempos += _tempos(score)
+    for part in parts:
+        if any(found.transposition is not None for found in part[_music21("instrument").Instrument]):
             part = part.toSoundingPitch()
         if not draft.bars:
-            _take_bars(part, draft, report)
+            _take_bars(part, draft, report, source)
         flat = part.flatten()
-        draft.parts.append(_sounding(flat, report))
+        who = _instrument(part)
+        notes, drums = _sounding(flat, report, source)
+        if notes or not drums:
+            draft.parts.append(notes)
+            draft.instruments.append(who)
+        if drums:
+            draft.parts.append(drums)
+            draft.instruments.append(who._replace(program=None, drums=True))
         draft.tempos += _tempos(flat)
     return draft
 
@@ -89,7 +204,7 @@ def _tempos(stream: Stream[Any]) -> Iterator[tuple[Fraction, float]]:
             yield Fraction(mark.offset), float(quarters)
 
 
-def _take_bars(part: Stream[Any], draft: Draft, report: Report) -> None:
+def _take_bars(part: Stream[Any], draft: Draft, report: Report, source: str) -> None:
     signature: tuple[int, int] | None = None
     sharps: int | None = None
     for measure in part.getElementsByClass(_music21("stream").Measure):
@@ -97,7 +212,7 @@ def _take_bars(part: Stream[Any], draft: Draft, report: Report) -> None:
             signature = measure.timeSignature.numerator, measure.timeSignature.denominator
         if measure.keySignature is not None:
             if measure.keySignature.sharps is None or abs(measure.keySignature.sharps) > 7:
-                report.tally("key signatures outside the circle of fifths left out")
+                report.tally("key signatures outside the circle of fifths left out", source=source)
             else:
                 sharps = measure.keySignature.sharps
         start = Fraction(measure.offset)
@@ -105,23 +220,37 @@ def _take_bars(part: Stream[Any], draft: Draft, report: Report) -> None:
         draft.end = start + (Fraction(measure.highestTime) or bar_quarters(signature))
 
 
-def _sounding(flat: Stream[Any], report: Report) -> list[tuple[Fraction, Fraction, int]]:
-    """Onset, end and pitch of each note of a part whose tied notes are joined."""
+def _instrument(part: Stream[Any]) -> Instrument:
+    """Who plays a part: the MIDI program that the file says, or that music21 knows of such an instrument."""
+    found = next(iter(part[_music21("instrument").Instrument]), None)
+    if found is None:
+        return Instrument()
+    name = found.partName or found.instrumentName or ""
+    return Instrument(found.midiProgram, " ".join(name.split()))
+
+
+def _sounding(flat: Stream[Any], report: Report, source: str) -> tuple[_Notes, _Notes]:
+    """Onset, end and pitch of the notes of a part, tied notes joined; and of its drums, whose pitch says which."""
     harmony = _music21("harmony").Harmony
-    notes: list[tuple[Fraction, Fraction, int]] = []
+    notes: _Notes = []
+    drums: _Notes = []
     tied: dict[tuple[int, Fraction], int] = {}
     for element in flat.notes:
         if isinstance(element, harmony):
-            report.tally("chord symbols left out")
+            report.tally("chord symbols left out", source=source)
             continue
         onset = Fraction(element.offset)
         end = onset if element.duration.isGrace else onset + Fraction(element.quarterLength)
         for note in getattr(element, "notes", (element,)):
             if not hasattr(note, "pitch"):
-                report.tally("unpitched notes left out")
+                drum = getattr(note.storedInstrument, "percMapPitch", None)
+                if drum is None:
+                    report.tally("unpitched notes left out, because the score does not say which drum", source=source)
+                else:
+                    drums.append((onset, end, drum))
                 continue
             if note.pitch.ps != int(note.pitch.ps):
-                report.tally("microtones rounded to a semitone")
+                report.tally("microtones rounded to a semitone", source=source)
             pitch = note.pitch.midi
             kind = None if note.tie is None or end == onset else note.tie.type
             held = tied.pop((pitch, onset), None) if kind in ("stop", "continue") else None
@@ -132,7 +261,7 @@ def _sounding(flat: Stream[Any], report: Report) -> list[tuple[Fraction, Fractio
                 notes[held] = (notes[held][0], end, pitch)
             if kind in ("start", "continue"):
                 tied[pitch, end] = held
-    return notes
+    return notes, drums
 
 
 def build(piece: Piece) -> Score:

@@ -77,14 +77,15 @@ class Alphabet:
         if not sequence.translate(None, self._plain):
             return Cleaned(sequence.decode("ascii"))
         counts = _byte_counts(sequence)
+        unknown = int(counts[self._unknown].sum())
         return Cleaned(
             text=sequence.translate(self._table, self._removed).decode("ascii"),
             lower=int(counts[ord("a") : ord("z") + 1].sum()),
             aliased=int(counts[self._aliased].sum()),
             removed=int(counts[list(self._removed)].sum()),
             rare=int(counts[self._rare].sum()),
-            unknown=int(counts[self._unknown].sum()),
-            unknown_at=min((sequence.find(b) + 1 for b in self._unknown if counts[b]), default=None),
+            unknown=unknown,
+            unknown_at=min(sequence.find(b) + 1 for b in self._unknown if counts[b]) if unknown else None,
         )
 
     def ids(self, vocabulary: Mapping[str, int], unknown_id: int) -> np.ndarray:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
+
+
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_BLOCK_NAMES = """
+    address article aside blockquote body caption center dd details dialog dir div dl dt fieldset
+    figcaption figure footer form header hgroup hr html legend li main menu nav ol optgroup option p
+    pre search section select summary table tbody tfoot thead tr ul
+"""
+_BLOCKS = _HEADINGS.union(_BLOCK_NAMES.split())
+_SPACES = frozenset({"br", "td", "th"})
+_NO_TEXT = frozenset({"math", "noscript", "script", "style", "svg", "template", "textarea", "title"})
 
 
 class Block(NamedTuple):
@@ -51,30 +61,88 @@ def markdown_blocks(text: str) -> list[Block]:
         elif token.type in ("code_block", "fence"):
             blocks.append(Block(token.content))
         elif token.type == "html_block":
-            blocks += html_blocks([token.content])[0]
+            blocks += html_blocks(token.content)
     return blocks
 
 
-def html_blocks(pieces: Iterable[str]) -> tuple[list[Block], str]:
-    """The text of an HTML page, cut where its block elements begin and end, and its ``lang`` attribute.
+def html_blocks(text: str) -> list[Block]:
+    """The text of a piece of HTML, as :class:`HtmlPage` gives it."""
+    page = HtmlPage()
+    page.feed(text)
+    page.close()
+    return page.take_blocks()
+
+
+class HtmlPage(HTMLParser):
+    """The text of an HTML page, cut where its block elements begin and end.
 
     Scripts, styles, titles and drawings are no text of the page. Headings are whole; a table's row is one
-    block. The standard library's parser is enough for this: it is fed piece by piece, forgives what
-    browsers forgive, and where blocks end at both tags it makes no difference which end tags a page
-    leaves out.
+    block. The standard library's parser is enough for this: it is fed piece by piece, so that a page of any
+    size is read in little memory, forgives what browsers forgive, and where blocks end at both tags it makes
+    no difference which end tags a page leaves out. Menus and advertisements are text like any other.
 
-    Args:
-        pieces: The page, cut anywhere.
-
-    Returns:
-        The blocks in order, and the language as the page writes it, "" where it says none.
+    Attributes:
+        language: The ``lang`` attribute of the page as it writes it, "" where it says none.
+        left_out: Whether there was text within an element without text that was open at the page's end.
     """
-    page = _Page()
-    for piece in pieces:
-        page.feed(piece)
-    page.close()
-    page.end_block()
-    return page.blocks, page.language
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.language = ""
+        self.left_out = False
+        self._blocks: list[Block] = []
+        self._text: list[str] = []
+        self._heading = False
+        self._hidden: list[str] = []
+
+    def take_blocks(self) -> list[Block]:
+        """The blocks that have ended since the last call, in order."""
+        taken, self._blocks = self._blocks, []
+        return taken
+
+    def close(self) -> None:
+        """Ends the page, and with it its last block."""
+        super().close()
+        self.left_out = self.left_out and bool(self._hidden)
+        self._end_block()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Takes the language off a page's outer elements, and ends a block or begins a hidden element."""
+        if tag in ("html", "body") and not self.language:
+            given = dict(attrs)
+            self.language = given.get("lang") or given.get("xml:lang") or ""
+        if tag in _NO_TEXT:
+            self._hidden.append(tag)
+        self._break(tag)
+        self._heading = self._heading or tag in _HEADINGS
+
+    def handle_endtag(self, tag: str) -> None:
+        """Ends a block, or a hidden element with those that are open within it."""
+        if tag in self._hidden:
+            while self._hidden.pop() != tag:
+                pass
+            self.left_out = False
+        self._break(tag)
+
+    def handle_data(self, data: str) -> None:
+        """Adds text to the block."""
+        if not self._hidden:
+            self._text.append(data)
+        elif not data.isspace():
+            self.left_out = True
+
+    def _break(self, tag: str) -> None:
+        if tag in _BLOCKS:
+            self._end_block()
+        elif tag in _SPACES:
+            self._text.append(" ")
+
+    def _end_block(self) -> None:
+        text = "".join(self._text)
+        if text and not text.isspace():
+            self._blocks.append(Block(text, self._heading))
+        self._text = []
+        self._heading = False
 
 
 def _without_preamble(text: str) -> str:
@@ -96,54 +164,3 @@ def _inline_text(tokens: list[Token]) -> str:
         elif token.content.lower().startswith("<br"):
             parts.append(" ")
     return "".join(parts)
-
-
-_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
-_BLOCK_NAMES = """
-    address article aside blockquote body caption center dd details dialog dir div dl dt fieldset
-    figcaption figure footer form header hgroup hr html legend li main menu nav ol optgroup option p
-    pre search section select summary table tbody tfoot thead tr ul
-"""
-_BLOCKS = _HEADINGS.union(_BLOCK_NAMES.split())
-_SPACES = frozenset({"br", "td", "th"})
-_NO_TEXT = frozenset({"math", "noscript", "script", "style", "svg", "template", "textarea", "title"})
-
-
-class _Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.blocks: list[Block] = []
-        self.language = ""
-        self._text: list[str] = []
-        self._heading = False
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("html", "body") and not self.language:
-            given = dict(attrs)
-            self.language = given.get("lang") or given.get("xml:lang") or ""
-        self._hidden += tag in _NO_TEXT
-        self._break(tag)
-        self._heading = self._heading or tag in _HEADINGS
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in _NO_TEXT and self._hidden:
-            self._hidden -= 1
-        self._break(tag)
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self._text.append(data)
-
-    def end_block(self) -> None:
-        text = "".join(self._text)
-        if text and not text.isspace():
-            self.blocks.append(Block(text, self._heading))
-        self._text = []
-        self._heading = False
-
-    def _break(self, tag: str) -> None:
-        if tag in _BLOCKS:
-            self.end_block()
-        elif tag in _SPACES:
-            self._text.append(" ")

@@ -8,8 +8,7 @@ character is replaced by one symbol where it begins a word and by another where 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 
 from tokenizers import (
     Regex,
@@ -22,19 +21,14 @@ from tokenizers import (
     trainers,
 )
 
+from domains.text.words import LONGEST_WORD, count_words, occurrences, word_splitter
 from seqbert.domain import SPECIAL_TOKENS
 from seqbert.errors import ConfigError, DataError
 
 CONTINUATION = "##"
 """What a token that does not begin a word starts with."""
 
-LONGEST_WORD = 100
-"""A longer run of letters, as in scripts without spaces, is cut after this many, not given up as unknown."""
-
 _COVERAGE = 0.9995  # share of the characters of a text that a vocabulary must spell; SentencePiece's default
-_CHUNKS_IN_MEMORY = 1_000_000
-_WORDS_IN_MEMORY = 4_000_000
-_WORDS_TO_TRAINER = 1 << 26
 _FIRST_SYMBOL = 0x20000  # above every white space; enough room to Unicode's end for each character twice
 
 
@@ -66,11 +60,11 @@ def train_wordpiece(
         ConfigError: ``vocab_size`` leaves no room for any character.
         DataError: There is no text.
     """
-    words = _count_words(segments, normalizer, _pre_tokenizer(split_han, None))
+    words = count_words(segments, normalizer, word_splitter(split_han))
     if not words:
         raise DataError("There is no text to learn a vocabulary from: every segment is empty.")
-    beginnings, continuations = _alphabet(words, vocab_size, _pre_tokenizer(split_han, None))
-    pre_tokenizer = _pre_tokenizer(split_han, continuations)
+    beginnings, continuations = _alphabet(words, vocab_size, word_splitter(split_han))
+    pre_tokenizer = word_splitter(split_han, continuations)
     tokens = _learn_tokens(_spellable(words, pre_tokenizer, set(beginnings)), beginnings, continuations, vocab_size)
     vocabulary = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *tokens])}
 
@@ -90,58 +84,19 @@ def train_wordpiece(
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
     )
-    tokenizer.decoder = _decoder()
+    tokenizer.decoder = _decoder(split_han)
     return tokenizer
 
 
-def _pre_tokenizer(split_han: bool, letters: Sequence[str] | None) -> pre_tokenizers.PreTokenizer:
-    """Words as matches of one pattern; ``letters`` are the characters that words may hold, None: all."""
-    alone = r"\p{P}\p{S}" + (r"\p{Han}" if split_han else "")
-    parts = [f"[{alone}]"]
-    if letters is None:
-        parts.append(rf"[^\s{alone}]{{1,{LONGEST_WORD}}}")
-    elif letters:
-        parts.append(f"[{_character_class(letters)}]{{1,{LONGEST_WORD}}}")
-    parts.append(r"\S")
-    return pre_tokenizers.Split(Regex("|".join(parts)), behavior="removed", invert=True)
+def usual_spaces(text: str, split_han: bool) -> str:
+    """Canonical text with the spaces that decoding gives it: what WordPiece keeps of a text.
 
-
-def _character_class(characters: Iterable[str]) -> str:
-    """The inside of a bracket expression, as ranges of code points."""
-    points = sorted(map(ord, characters))
-    starts = [points[0]] + [right for left, right in pairwise(points) if right != left + 1]
-    ends = [left for left, right in pairwise(points) if right != left + 1] + [points[-1]]
-    return "".join(rf"\x{{{start:x}}}-\x{{{end:x}}}" for start, end in zip(starts, ends, strict=True))
-
-
-def _count_words(
-    segments: Iterable[str], normalizer: normalizers.Normalizer, pre_tokenizer: pre_tokenizers.PreTokenizer
-) -> Counter[str]:
-    """How often each word occurs.
-
-    Stretches between white space are counted first and cut into words once each, by the tokenizer's own
-    rules.
+    Its words are joined by spaces, less those before a closing mark, after an opening one, within contractions,
+    hyphenated words and numbers, and between Han characters where each is a word. A run of more than 100 letters gets
+    one after each 100. Nothing else changes, and a second time nothing does.
     """
-    words: Counter[str] = Counter()
-    chunks: Counter[str] = Counter()
-    threshold = 1
-
-    def cut_chunks() -> None:
-        nonlocal words, threshold
-        for chunk, count in chunks.items():
-            for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(chunk)):
-                words[word] += count
-        chunks.clear()
-        while len(words) > _WORDS_IN_MEMORY:
-            words = Counter({word: count for word, count in words.items() if count > threshold})
-            threshold += 1
-
-    for segment in segments:
-        chunks.update(segment.split())
-        if len(chunks) > _CHUNKS_IN_MEMORY:
-            cut_chunks()
-    cut_chunks()
-    return words
+    words = [word for word, _ in word_splitter(split_han).pre_tokenize_str(text)]
+    return str(_decoder(split_han).decode(words))
 
 
 def _alphabet(
@@ -195,20 +150,14 @@ def _learn_tokens(
     symbols = [chr(_FIRST_SYMBOL + index) for index in range(len(spellings))]
     begin = dict(zip(beginnings, symbols, strict=False))
     go_on = dict(zip(continuations, symbols[len(beginnings) :], strict=True))
-
-    def occurrences() -> Iterator[str]:
-        scale = min(1.0, _WORDS_TO_TRAINER / words.total())
-        for word in sorted(words):
-            shifted = begin[word[0]] + "".join(go_on[character] for character in word[1:]) + " "
-            times = round(words[word] * scale)
-            while times > 0:  # in pieces of bounded size
-                yield shifted * min(times, 10_000)
-                times -= 10_000
-
+    shifted = {
+        begin[word[0]] + "".join(go_on[character] for character in word[1:]): count
+        for word, count in sorted(words.items())
+    }
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     learner.train_from_iterator(
-        occurrences(),
+        occurrences(shifted),
         trainers.BpeTrainer(
             vocab_size=vocab_size - len(SPECIAL_TOKENS),
             min_frequency=2,
@@ -224,7 +173,7 @@ def _spelling(parts: Sequence[str]) -> str:
     return parts[0] + "".join(part.removeprefix(CONTINUATION) for part in parts[1:])
 
 
-def _decoder() -> decoders.Decoder:
+def _decoder(split_han: bool) -> decoders.Decoder:
     """Joins tokens to words, and takes off the spaces that belong to no script's punctuation.
 
     The clean-up that ``decoders.WordPiece`` offers is English only and rewrites words ("do not" becomes
@@ -242,9 +191,9 @@ def _decoder() -> decoders.Decoder:
         rf"(?<={word}) (?=['’‐-] \p{{L}})",  # before an apostrophe or hyphen within a word, and after it
         rf"(?<={word} ['’‐-]) (?=\p{{L}})",
         r"(?<=\p{N} [.:]) (?=\p{N})|(?<=\p{N} ,) (?=\p{N}{3}(?!\p{N}))",  # 3.5, 10:30, 1,000
-        rf"(?<={han}) (?={han}|{kana})",
-        rf"(?<={kana}) (?={han})",
     ]
+    if split_han:
+        superfluous += [rf"(?<={han}) (?={han}|{kana})", rf"(?<={kana}) (?={han})"]
     return decoders.Sequence(
         [
             decoders.WordPiece(prefix=CONTINUATION, cleanup=False),

@@ -31,11 +31,13 @@ from seqbert.data.encoding import (
     read_report,
 )
 from seqbert.data.files import InputFile, Inputs, find_inputs
-from seqbert.data.finishing import Draft, finish_corpus
+from seqbert.data.finishing import Draft, finish_corpus, nothing_usable
 from seqbert.data.pace import Pace, Passed, Progress, ticking
+from seqbert.data.ties import SplitConfig
 from seqbert.data.vocabulary import missing_special_tokens
+from seqbert.data.vocabulary_text import vocabulary_text
 from seqbert.data.workers import WorkerDied, spread
-from seqbert.domain import SPECIAL_TOKENS, Domain, Report
+from seqbert.domain import SPECIAL_TOKENS, Document, Domain, Report
 from seqbert.errors import DataError, DomainError, SeqbertError
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class BuildRequest:
         tokenizer: JSON of a tokenizer to use, or None to train one.
         extend: Add what a new tokenizer would hold to ``tokenizer`` instead of using it as it is.
         strict: Make each record that is skipped, cut, repaired or mapped an error.
+        split: What stays on one side of the share that is held out.
     """
 
     domain: Domain
@@ -66,6 +69,7 @@ class BuildRequest:
     tokenizer: str | None = None
     extend: Callable[[str, Tokenizer], str] | None = None
     strict: bool = False
+    split: SplitConfig = dataclasses.field(default_factory=SplitConfig)
 
 
 def build_corpus(
@@ -138,6 +142,7 @@ class _Builder:
                 share=0.0 if isinstance(self.request.validation, str) else self.request.validation,
                 inputs=self.inputs,
                 report=report,
+                split=self.request.split,
             )
         )
 
@@ -162,20 +167,22 @@ class _Builder:
 
         def passed() -> Passed:
             done = sum(sizes[name] for name in list(report.files))
-            return Passed(report.yielded, report.skipped_records, done / max(1, sum(sizes.values())))
+            readings = 1 if self.domain.balance is None else 2
+            return Passed(report.yielded, report.skipped_records, done / readings / max(1, sum(sizes.values())))
 
-        segments = (
-            segment
-            for group in groups
-            for document in read_documents(self.domain, group, report)
-            for segment in document.segments
-        )
+        def documents() -> Iterator[Document]:
+            for group in groups:
+                yield from read_documents(self.domain, group, report)
+
         try:
             pace = Pace(f"{self.domain.name}: reading for the tokenizer", passed, self.progress)
             with ticking(pace.tell):
+                segments = vocabulary_text(documents, self.domain.balance)
                 trained = self.domain.tokenizer(segments, self.request.vocab_size)
         except (SeqbertError, OSError):
-            raise
+            if report.files or not report.skipped_files:
+                raise
+            raise nothing_usable(self.domain, report) from None
         except Exception as error:
             raise PluginError.of(self.domain, "making its tokenizer", error) from error
         _check_tokenizer(trained, self.domain.name)
@@ -312,15 +319,24 @@ def _key(request: BuildRequest, inputs: Inputs, held_out: Inputs | None) -> str:
         "layout": LAYOUT,
         "domain": [domain.name, type(domain).__module__, domain.version],
         "options": dataclasses.asdict(domain.options),
+        "options_files": _files_in_options(domain.options),
         "files": [_fingerprint(file.path) for file in inputs.files],
         "sample": domain.sample().version if inputs.sample else None,
         "validation": [_fingerprint(f.path) for f in held_out.files] if held_out else request.validation,
         "vocab_size": request.vocab_size,
         "tokenizer": request.tokenizer,
         "extend": request.extend is not None,
+        "split": None if request.split.by is None else dataclasses.asdict(request.split),
+        "clusters": None if request.split.file is None else _fingerprint(request.split.file),
         "strict": request.strict,
     }
     return hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _files_in_options(options: Any) -> list[list[Any]]:
+    """Of the files that a plugin's options name, such as regions of a genome."""
+    values = [value for value in dataclasses.asdict(options).values() if isinstance(value, str) and value]
+    return [_fingerprint(path) for value in values if (path := Path(value).expanduser()).is_file()]
 
 
 def _fingerprint(path: Path) -> list[Any]:

@@ -4,7 +4,7 @@ A corpus is a folder:
 
     manifest.json           what it was made from, its sizes, and the data report
     tokenizer.json          the tokenizer that made it
-    tokens-00000.arrow …    one flat column of token ids, in record batches that end where a segment ends
+    tokens-00000.arrow …    one flat column of token ids, in record batches
     documents-00000.arrow … id, source, metadata and segment lengths of each document of the shard
     vocabulary.arrow        for each token id: how often it stands in the training part, and the symbols it hides
     train-*.arrow, validation-*.arrow   where the segments and documents of each part stand
@@ -84,8 +84,9 @@ class TokenStore:
     def __init__(self, folder: Path, shards: int) -> None:
         self._batches: list[tuple[pa.RecordBatchFileReader, int]] = []
         sizes: list[int] = []
-        for shard in range(shards):
-            reader = open_arrow(folder / f"tokens-{shard:05d}.arrow")
+        self._paths = [folder / f"tokens-{shard:05d}.arrow" for shard in range(shards)]
+        for path in self._paths:
+            reader = open_arrow(path)
             batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
             self._batches += [(reader, i) for i in range(len(batches))]
             sizes += [batch.num_rows for batch in batches]
@@ -104,9 +105,18 @@ class TokenStore:
         return self._column("unit_start", start, stop)
 
     def batches(self) -> Iterator[np.ndarray]:
-        """The ids of each record batch in turn."""
-        for number in range(len(self._batches)):
-            yield self._batch(number)["ids"]
+        """The ids of each record batch in turn: read, not mapped, so that memory does not fill with what was seen."""
+        for path in self._paths:
+            with pa.OSFile(str(path)) as file:
+                reader = pa.ipc.open_file(file)
+                for number in range(reader.num_record_batches):
+                    yield reader.get_batch(number).column("ids").to_numpy(zero_copy_only=True)
+
+    def columns(self, units: bool) -> Iterator[tuple[int, np.ndarray, np.ndarray | None]]:
+        """The place, the ids, and whether tokens begin masking units (None unless ``units``), of each record batch."""
+        for number, start in enumerate(self._starts[:-1].tolist()):
+            batch = self._batch(number)
+            yield start, batch["ids"], batch["unit_start"] if units else None
 
     def _column(self, name: str, start: int, stop: int) -> np.ndarray:
         first = int(np.searchsorted(self._starts, start, side="right")) - 1

@@ -30,7 +30,7 @@ BATCH_CHARACTERS = 2**21
 """Characters that are handed to the tokenizer at once."""
 
 LONG_SEGMENT = 2**23
-"""A document with a segment of more characters is encoded by itself, and such a segment by parts."""
+"""A document with a segment of more characters is encoded by itself, and by parts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -253,6 +253,8 @@ class MakeShard:
                 place.is_at(f"encoding the records from {_name(documents[0])} to {_name(documents[-1])}")
                 for encoded in _encode(domain, documents):
                     out.write(encoded)
+                for document in documents:
+                    document.segments.clear()  # or they would be held while the next are read
             place.is_at("finishing the shard")
         _report_file(self.folder, group.shard).write_text(report.to_json(), encoding="utf-8")
 
@@ -318,7 +320,7 @@ def _encode_long(domain: Domain, document: Document) -> Iterator[_EncodedDocumen
     try:
         for segment in document.segments:
             tokens = 0
-            for part in domain.encode_long(segment) if len(segment) > LONG_SEGMENT else [domain.encode([segment], False)]:
+            for part in domain.encode_long(segment):
                 _check_encoded(part, 1, vocab_size)
                 tokens += len(part.ids)
                 yield _EncodedDocuments(None, part.ids, _starts(domain, part))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
@@ -14,7 +15,10 @@ import pyarrow as pa
 
 from seqbert.data.corpus import LAYOUT, TRAIN, VALIDATION, TokenStore, open_arrow, read_columns, write_columns
 from seqbert.data.files import Inputs
+from seqbert.data.group_figures import group_report
 from seqbert.data.sampling import PERIOD
+from seqbert.data.similarity import Sequences, connected, scrambled
+from seqbert.data.ties import Grouping, SplitConfig, Ties
 from seqbert.domain import SPECIAL_TOKENS, Domain, Report
 from seqbert.errors import DataError
 
@@ -31,6 +35,7 @@ class Draft:
         share: The share of tokens to hold out.
         inputs: The files it was made from.
         report: What became of their records.
+        split: What stays on one side.
     """
 
     folder: Path
@@ -40,15 +45,24 @@ class Draft:
     share: float
     inputs: Inputs
     report: Report
+    split: SplitConfig
 
 
 def finish_corpus(draft: Draft) -> None:
     """Divides the documents, and writes the manifest, without which a folder is no corpus.
 
     Raises:
-        DataError: if there is nothing to train on.
+        DataError: if there is nothing to train on, or the groups that stay together leave nothing to hold out.
     """
     _Finisher(draft).finish()
+
+
+def nothing_usable(domain: Domain, report: Report) -> DataError:
+    """The error that is due where no record can be used, with the reasons for the first files that were left out."""
+    skipped = "; ".join(f"{name}: {reason}" for name, reason in report.skipped_files[:3])
+    return DataError(
+        f'The data of the domain "{domain.name}" holds nothing that can be used{f" ({skipped})" if skipped else ""}.'
+    )
 
 
 @dataclasses.dataclass(slots=True)
@@ -60,6 +74,7 @@ class _DocumentTable:
     groups: np.ndarray
     group_names: list[str]
     shard: np.ndarray
+    ties: Ties | None
 
 
 class _Finisher:
@@ -71,11 +86,7 @@ class _Finisher:
     def finish(self) -> None:
         table = self._read_documents()
         if not table.tokens.sum():
-            skipped = "; ".join(f"{name}: {reason}" for name, reason in self.draft.report.skipped_files[:3])
-            raise DataError(
-                f'The data of the domain "{self.domain.name}" holds nothing that can be used'
-                f"{' (' + skipped + ')' if skipped else ''}."
-            )
+            raise nothing_usable(self.domain, self.draft.report)
         kept, cut = self._hold_out(table)
         self._write_splits(table, kept, cut)
         store = TokenStore(self.folder, self.draft.shards)
@@ -93,6 +104,10 @@ class _Finisher:
         digests: list[np.ndarray] = []
         groups: list[np.ndarray] = []
         shard_of: list[np.ndarray] = []
+        split = self.draft.split
+        grouping = None
+        if split.by is not None and split.alike is None:
+            grouping = Grouping(split.by, f"domains.{self.domain.name}.split.by")
         for shard, batch in self._document_batches():
             lengths = batch.column("segments")
             values = lengths.flatten().to_numpy().astype(np.int64)
@@ -101,6 +116,9 @@ class _Finisher:
             tokens.append(sums[offsets[1:] - offsets[0]] - sums[offsets[:-1] - offsets[0]])
             digests.append(batch.column("digest").to_numpy())
             shard_of.append(np.full(batch.num_rows, shard))
+            if grouping is not None:
+                for name, metadata in zip(batch.column("id"), batch.column("metadata"), strict=True):
+                    grouping.add(name.as_py(), json.loads(metadata.as_py()))
             codes = np.zeros(batch.num_rows, np.uint32)
             if balance is not None:
                 for row, metadata in enumerate(batch.column("metadata").to_pylist()):
@@ -119,7 +137,25 @@ class _Finisher:
             groups=np.concatenate([nothing.astype(np.uint32), *groups]).astype(np.uint16),
             group_names=list(names) or [""],
             shard=np.concatenate([nothing, *shard_of]),
+            ties=self._alike() if grouping is None else grouping.ties(),
         )
+
+    def _alike(self) -> Ties | None:
+        """The documents that are alike, where the split asks for that."""
+        alike = self.draft.split.alike
+        if alike is None:
+            return None
+        store, row, base = TokenStore(self.folder, self.draft.shards), 0, 0
+        has_units = self.domain.unit != "token"
+        with Sequences(self.domain, self.folder) as sequences:
+            for _, batch in self._document_batches():
+                for lengths in batch.column("segments").to_pylist():
+                    for length in lengths:
+                        units = np.cumsum(store.unit_starts(base, base + length), dtype=np.int32) if has_units else None
+                        sequences.add(row, store.ids(base, base + length), units)
+                        base += length
+                    row += 1
+            return Ties.of(sequences.clusters(row, alike), alike)
 
     def _document_batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         for shard in range(self.draft.shards):
@@ -131,25 +167,50 @@ class _Finisher:
         """For each document the share of it that is for training: 1, 0, or what is left when its end is held out.
 
         Whole documents are held out, group by group, chosen by a hash of their content, so that equal documents
-        stay on one side. Where documents are too few or too long for that (one genome, one long text a language),
-        the end of each of them is held out instead; the second array marks those documents.
+        stay on one side, and with them what the split ties together. A cluster that is larger than half of what is
+        to be held out stays in training. Where documents are too few or too long for that (one genome, one long text
+        a language), the end of each of them is held out instead; the second array marks those documents. Where the
+        split ties documents together there is no such way out: their ends are like the beginnings of others.
         """
         if self.draft.first_held_out is not None:
             return (table.shard < self.draft.first_held_out).astype(np.float64), np.zeros(len(table.tokens), bool)
         share = self.draft.share
         kept, cut = np.ones(len(table.tokens)), np.zeros(len(table.tokens), bool)
-        for group in range(len(table.group_names) if share else 0):
-            members = np.flatnonzero(table.groups == group)
-            wanted = share * table.tokens[members].sum()
-            _, content = np.unique(table.digests[members], return_inverse=True)  # in the order of the hash
-            sizes = np.bincount(content, table.tokens[members])
-            small = np.flatnonzero(sizes <= wanted / 2)
-            chosen = small[: int(np.searchsorted(np.cumsum(sizes[small]), wanted)) + 1]
-            if sizes[chosen].sum() < wanted / 2:
+        if not share:
+            return kept, cut
+        cluster = _clusters(table)
+        held = np.zeros(len(table.tokens), bool)  # by cluster
+        wanted = share * np.bincount(table.groups, table.tokens, minlength=len(table.group_names))
+        cell, of_cell = np.unique(cluster * len(table.group_names) + table.groups, return_inverse=True)
+        sizes = np.bincount(of_cell, table.tokens)  # tokens of each cluster in each group
+        large = np.zeros(len(table.tokens), bool)
+        np.logical_or.at(large, cell // len(table.group_names), sizes > wanted[cell % len(table.group_names)] / 2)
+        for group in range(len(table.group_names)):
+            own = np.flatnonzero(cell % len(table.group_names) == group)  # in the order of the hash
+            clusters = cell[own] // len(table.group_names)
+            already = sizes[own[held[clusters]]].sum()
+            small = own[~large[clusters] & ~held[clusters]]
+            chosen = small[: int(np.searchsorted(np.cumsum(sizes[small]) + already, wanted[group])) + 1]
+            if already >= wanted[group]:
+                continue
+            if table.ties is None and already + sizes[chosen].sum() < wanted[group] / 2:
+                members = np.flatnonzero((table.groups == group) & ~held[cluster])
                 kept[members], cut[members] = 1.0 - share, True
             else:
-                kept[members[np.isin(content, chosen)]] = 0.0
+                held[cell[chosen] // len(table.group_names)] = True
+        kept[held[cluster]], cut[held[cluster]] = 0.0, False
+        if table.ties is not None and table.tokens[kept == 0].sum() < wanted.sum() / 2:
+            raise self._indivisible(table, cluster)
         return kept, cut
+
+    def _indivisible(self, table: _DocumentTable, cluster: np.ndarray) -> DataError:
+        largest = np.bincount(cluster, table.tokens).max() / table.tokens.sum()
+        return DataError(
+            f'No {self.draft.share:.1%} of the data of the domain "{self.domain.name}" can be held out in whole '
+            f"groups: {len(np.unique(cluster)):,} groups were found by {table.ties.by if table.ties else ''}, and the "
+            f"largest has {largest:.0%} of the tokens. Hold out a larger share, name files under "
+            f"domains.{self.domain.name}.validation, or split by something else."
+        )
 
     def _write_splits(self, table: _DocumentTable, kept: np.ndarray, cut: np.ndarray) -> None:
         parts = {part: _SplitColumns(self.folder, part) for part in (TRAIN, VALIDATION)}
@@ -215,10 +276,12 @@ class _Finisher:
             "shards": self.draft.shards,
             "tokens": len(store),
             "content": hashlib.sha256(table.digests.tobytes() + kept.tobytes()).hexdigest(),
-            "report": self._report(table, counts, kept, cut),
+            "report": self._report(table, store, counts, kept, cut),
         }
 
-    def _report(self, table: _DocumentTable, counts: np.ndarray, kept: np.ndarray, cut: np.ndarray) -> dict[str, Any]:
+    def _report(
+        self, table: _DocumentTable, store: TokenStore, counts: np.ndarray, kept: np.ndarray, cut: np.ndarray
+    ) -> dict[str, Any]:
         parts = {}
         for part in (TRAIN, VALIDATION):
             columns = {kind: read_columns(self.folder / f"{part}-{kind}.arrow") for kind in ("documents", "segments")}
@@ -249,10 +312,55 @@ class _Finisher:
             "vocab_size": self.domain.vocabulary.get_vocab_size(),
             "sha256": hashlib.sha256((self.folder / "tokenizer.json").read_bytes()).hexdigest(),
         }
+        if table.ties is not None:
+            held_out = kept == 0
+            report["split"] = table.ties.report(held_out if held_out.any() else None)
+        if kinds := self.domain.token_kinds():
+            report["tokenizer"]["kinds"] = _shares(kinds, counts)
         if self.domain.balance is not None:
-            totals = np.bincount(table.groups, table.tokens, minlength=len(table.group_names))
-            report["groups"] = dict(zip(table.group_names, totals.astype(int).tolist(), strict=True))
+            symbols = read_columns(self.folder / "vocabulary.arrow")["symbols"]
+            report["groups"] = group_report(self.domain, store, table.tokens, table.groups, table.group_names, symbols)
         return report
+
+
+def _clusters(table: _DocumentTable) -> np.ndarray:
+    """The cluster of each document: equal ones and those that are tied together, numbered in the order of a hash."""
+    if table.ties is None:
+        _, content = np.unique(table.digests, return_inverse=True)
+        return content
+    documents = np.arange(len(table.digests))
+    pairs = []
+    for labels, of in ((table.digests, documents), (table.ties.labels, np.flatnonzero(table.ties.labels >= 0))):
+        _, first, number = np.unique(labels[of], return_index=True, return_inverse=True)
+        pairs.append(np.stack([of, of[first[number]]], 1))
+    roots = connected(len(documents), np.concatenate(pairs))
+    least, most = table.digests.copy(), table.digests.copy()
+    np.minimum.at(least, roots, table.digests)
+    np.maximum.at(most, roots, table.digests)
+    # The least of many numbers is a small one: without another draw large clusters would always come first.
+    drawn = np.where(least == most, least, scrambled(least))
+    _, number = np.unique(drawn[roots], return_inverse=True)
+    return number
+
+
+def _shares(kinds: Sequence[str], counts: np.ndarray) -> dict[str, dict[str, float]]:
+    """Of each kind of tokens how many entries of the vocabulary it has and how many tokens in training, and shares.
+
+    >>> _shares(["Latin", "Han", "Latin"], np.array([6, 1, 3]))["Latin"]
+    {'entries': 2, 'share_of_entries': 0.667, 'tokens': 9, 'share_of_tokens': 0.9}
+    """
+    entries, tokens = Counter(kinds), Counter[str]()
+    for kind, count in zip(kinds, counts.tolist(), strict=True):
+        tokens[kind] += count
+    return {
+        kind: {
+            "entries": number,
+            "share_of_entries": round(number / len(kinds), 3),
+            "tokens": tokens[kind],
+            "share_of_tokens": round(tokens[kind] / max(1, tokens.total()), 3),
+        }
+        for kind, number in entries.most_common()
+    }
 
 
 def _quantiles(values: np.ndarray) -> dict[str, int]:

@@ -21,6 +21,7 @@ def hold_out(
     *,
     stratum: Callable[[Example], Hashable] | None = None,
     group: str | None = None,
+    ties: Sequence[int] | None = None,
     labels: Callable[[Example], Iterable[Hashable]] | None = None,
 ) -> tuple[list[Example], list[Example]]:
     """Divides examples into those that are kept and those that are held out, both in their order.
@@ -34,6 +35,7 @@ def hold_out(
         share: The share that is held out, above 0 and below 1.
         stratum: Gives what is shared out evenly, such as the label; None: records as such.
         group: A metadata key; records with the same value are on one side. A record without it stands alone.
+        ties: For each record the number of a group that stays together, or -1 where it stands alone.
         labels: Gives what training must see: the last records that have one of these are kept.
 
     Returns:
@@ -44,9 +46,9 @@ def hold_out(
     """
     if not 0 < share < 1:
         raise DataError(f"The share that is held out is {share}; it must be above 0 and below 1.")
-    clusters = _clusters(examples, group)
+    clusters = _clusters(examples, group, ties)
     if len(clusters) < 2:
-        together = f"of one group by {group}" if group and len(examples) > 1 else "equal"
+        together = f"of one group by {group}" if group else "equal" if ties is None else "of one group"
         why = (
             f"all {len(examples)} records are {together}" if len(examples) > 1 else f"there are {len(examples)} records"
         )
@@ -84,7 +86,7 @@ def shared_sequences(train: Sequence[Example], other: Sequence[Example], place: 
     return sum(example.sequences[wanted] in known for example in other)
 
 
-def _clusters(examples: Sequence[Example], group: str | None) -> list[list[int]]:
+def _clusters(examples: Sequence[Example], group: str | None, tied: Sequence[int] | None) -> list[list[int]]:
     """The places of records that must stay together, in an order that their contents decide."""
     if group is not None and examples and not any(group in example.metadata for example in examples):
         keys = sorted({key for example in examples for key in example.metadata})
@@ -105,13 +107,22 @@ def _clusters(examples: Sequence[Example], group: str | None) -> list[list[int]]
         ties: list[Hashable] = [example.sequences]
         if group is not None and group in example.metadata:
             ties.append(example.metadata[group])
+        if tied is not None and tied[place] >= 0:
+            ties.append(tied[place])
         for tie in ties:
             parents[root(place)] = root(first.setdefault(tie, place))
     members: dict[int, list[int]] = {}
     for place in range(len(examples)):
         members.setdefault(root(place), []).append(place)
     digests = [_digest("hold out", example, group) for example in examples]
-    return sorted(members.values(), key=lambda places: min(digests[place] for place in places))
+
+    def order(places: list[int]) -> bytes:
+        found = {digests[place] for place in places}
+        least = min(found)
+        # The least of many numbers is a small one: without another draw large clusters would always come first.
+        return least if len(found) == 1 else blake2b(least, digest_size=8).digest()
+
+    return sorted(members.values(), key=order)
 
 
 def _chosen(counts: Sequence[Counter[Hashable]], share: float) -> set[int]:

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from seqbert.data.packing import WHOLE, PackedBatch, Share
-from seqbert.data.sampling import EpochOrder
+from seqbert.data.sampling import EpochOrder, below, stream
 from seqbert.data.windows import strided
-from seqbert.domain import Domain, Example
+from seqbert.domain import Augmentation, Domain, Example
 from seqbert.errors import DataError
 
 Long = Literal["window", "cut", "error"]
@@ -44,6 +44,8 @@ class Records:
         texts: Numbers of the texts of each record, in order.
         offsets: Start and end of each token in the original text, in characters, ``[tokens, 2]``; None where they
             were not asked for.
+        units: Masking unit of each token within its text, ``[tokens]``, which augmentations may go by; None where
+            the domain has no augmentations, or every token is a unit.
     """
 
     examples: list[Example]
@@ -51,6 +53,7 @@ class Records:
     text_start: np.ndarray
     texts: list[tuple[int, ...]]
     offsets: np.ndarray | None
+    units: np.ndarray | None = None
 
     @classmethod
     def encode(cls, examples: Sequence[Example], domain: Domain, shape: Shape, offsets: bool) -> Records:
@@ -62,18 +65,28 @@ class Records:
             keys = [(text, place == raw) for place, text in enumerate(example.sequences)]
             rows.append(tuple(numbers.setdefault(key, len(numbers)) for key in keys))
         ids, lengths, spans = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
-        keys = list(numbers)
+        units: list[np.ndarray] = []
+        keys, keeps_units = list(numbers), bool(domain.augmentations())
         for low in range(0, len(keys), _BATCH):
             batch = keys[low : low + _BATCH]
             canonical = [domain.canonical(text) if is_raw else text for text, is_raw in batch]
             encoded = domain.encode(canonical, offsets=offsets)
             ids.append(encoded.ids.astype(np.int32))
             lengths.append(encoded.lengths)
+            if keeps_units and encoded.units is not None:
+                units.append(encoded.units)
             if offsets:
                 assert encoded.offsets is not None
                 spans.append(_in_original(encoded.offsets, encoded.lengths, [text for text, _ in batch], canonical))
         starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-        return cls(list(examples), np.concatenate(ids), starts, rows, np.concatenate(spans) if offsets else None)
+        return cls(
+            list(examples),
+            np.concatenate(ids),
+            starts,
+            rows,
+            np.concatenate(spans) if offsets else None,
+            np.concatenate(units) if units else None,
+        )
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -230,6 +243,8 @@ class Batcher:
         batch_size: Items in a step.
         together: Whether an item has several sequences, which must not be parted.
         begun: A step, and how many items were visited before it: where the order of the epochs is taken up.
+        augmentation: What sequences are given a variant of; None: they stay as they are.
+        variant: The variant of all of them, where none is drawn.
     """
 
     records: Records
@@ -241,6 +256,8 @@ class Batcher:
     batch_size: int
     together: bool
     begun: tuple[int, int] = (0, 0)
+    augmentation: Augmentation | None = None
+    variant: int = 0
 
     @property
     def total(self) -> int:
@@ -266,6 +283,17 @@ class Batcher:
         """The numbers of a share of a step's sequences, in the order they are packed in; none where it has no item."""
         _, items = _epoch_order(self.total, self.seed)(np.arange(*self._range(step)))
         return self._sequences(share.of(self._by_length(items)))
+
+    def drawn(self, step: int, chosen: np.ndarray) -> np.ndarray:
+        """The variant that each of a step's sequences is given, ``[sequences]``.
+
+        It is drawn for each record and epoch, so that windows, choices and both texts of a record get the same one,
+        whatever the size of a step.
+        """
+        if self.augmentation is None:
+            return np.zeros(len(chosen), np.int64)
+        epoch = self._range(step)[0] // self.total
+        return below(self.augmentation.variants, self.seed, stream("augment"), epoch, self.inputs.record[chosen])
 
     def _range(self, step: int) -> tuple[int, int]:
         """The first item of a step, and one past its last, in the order of all epochs; a step lies in one epoch."""
@@ -294,23 +322,29 @@ class Batcher:
             yield self._sequences(items[low:high])
             low = high
 
-    def pack(self, chosen: np.ndarray) -> PackedBatch:
-        """The sequences of these numbers as a batch without targets."""
-        ids, segments = [], []
+    def pack(self, chosen: np.ndarray, variants: np.ndarray | None = None) -> PackedBatch:
+        """The sequences of these numbers as a batch without targets.
+
+        Args:
+            chosen: Numbers of sequences.
+            variants: The variant of each, ``[sequences]``; None: :attr:`variant`.
+        """
+        ids, segments, lengths = [], [], []
         begin, end = np.array([self.cls_id]), np.array([self.sep_id])
-        for first, second in self.inputs.parts[chosen].tolist():
-            pieces = [begin, self._part(first), end]
-            width = first[2] - first[1] + 2
-            if second[0] >= 0:
-                pieces += [self._part(second), end]
+        for parts, variant in zip(self.inputs.parts[chosen].tolist(), self._variants(chosen, variants), strict=True):
+            pieces = [begin]
+            for number, part in enumerate(parts):
+                if part[0] >= 0:
+                    tokens, _ = self._part(part, variant)
+                    pieces += [tokens, end]
+                    segments.append(np.full(len(tokens) + 1 + (number == 0), number, np.int64))
             ids += pieces
-            rest = sum(map(len, pieces)) - width
-            segments += [np.zeros(width, np.int64), np.ones(rest, np.int64)]
+            lengths.append(sum(map(len, pieces)))
         batch = PackedBatch.of(
             self.vocabulary,
             np.concatenate(ids),
             np.concatenate(segments),
-            self.inputs.lengths[chosen],
+            np.array(lengths, np.int64),
             self.inputs.record[chosen],
             {},
         )
@@ -318,9 +352,37 @@ class Batcher:
             batch.choice = torch.from_numpy(self.inputs.choice[chosen])
         return batch
 
-    def _part(self, part: list[int]) -> np.ndarray:
-        base = int(self.records.text_start[part[0]])
-        return self.records.ids[base + part[1] : base + part[2]]
+    def sources(self, chosen: np.ndarray, variants: np.ndarray | None = None) -> list[np.ndarray] | None:
+        """For each of these sequences which of its tokens stands where in the variant that is packed, ``[length]``.
+
+        None where all stand at their own places. Special tokens do.
+        """
+        if self.augmentation is None:
+            return None
+        found = []
+        for parts, variant in zip(self.inputs.parts[chosen].tolist(), self._variants(chosen, variants), strict=True):
+            pieces, base = [np.zeros(1, np.int64)], 1
+            for part in parts:
+                if part[0] >= 0:
+                    _, source = self._part(part, variant)
+                    width = part[2] - part[1]
+                    pieces += [base + source, np.array([base + width])]
+                    base += width + 1
+            found.append(np.concatenate(pieces))
+        return found
+
+    def _variants(self, chosen: np.ndarray, variants: np.ndarray | None) -> list[int]:
+        return [self.variant] * len(chosen) if variants is None else variants.tolist()
+
+    def _part(self, part: list[int], variant: int) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of a part in a variant, and which of the part's each of them stems from."""
+        low, high = int(self.records.text_start[part[0]]) + part[1], int(self.records.text_start[part[0]]) + part[2]
+        ids = self.records.ids[low:high]
+        if self.augmentation is None or variant == 0:
+            return ids, np.arange(high - low)
+        units = None if self.records.units is None else self.records.units[low:high]
+        changed, source = self.augmentation.change(ids, units, variant)
+        return changed[: high - low], source[: high - low]  # a sequence has no room for more
 
     def _by_length(self, items: np.ndarray) -> np.ndarray:
         longest = np.maximum.reduceat(self.inputs.lengths, self.inputs.items[:-1])[items] if len(items) else items

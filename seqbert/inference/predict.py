@@ -46,6 +46,7 @@ def evaluate(
     *,
     options: Sequence[str] = (),
     output: str | Path | None = None,
+    average: Sequence[str] | None = None,
     device: str = "auto",
     precision: str = "auto",
 ) -> dict[str, Any]:
@@ -56,6 +57,7 @@ def evaluate(
         data: Files, folders or globs; "sample" for the plugin's own table.
         options: What is different about these files: ``["--columns.label", "gold"]``.
         output: A folder for metrics, predictions and the confusion matrix; None: none are written.
+        average: Augmentations of the domain over all of whose variants outputs are averaged; None: those of the run.
         device: Where to compute, as ``run.device`` in a config.
         precision: Of matrix products, as ``run.precision``.
 
@@ -64,9 +66,10 @@ def evaluate(
 
     Raises:
         DataError: The files cannot be read, or a label is none that the model knows.
+        ConfigError: The domain has no such augmentation.
     """
     with _trained(run, device, precision) as trained:
-        return _evaluate(trained, data, options, output)
+        return _evaluate(trained.averaging(average), data, options, output)
 
 
 def _evaluate(
@@ -92,6 +95,7 @@ def predict(
     output: str | Path | None = None,
     *,
     options: Sequence[str] = (),
+    average: Sequence[str] | None = None,
     device: str = "auto",
     precision: str = "auto",
 ) -> PredictResult:
@@ -105,18 +109,20 @@ def predict(
             answers as SQuAD's script reads them, with ``NAME.nbest.json`` and ``NAME.null_odds.json`` beside it),
             ``.jsonl`` or ``.parquet`` (everything).
         options: What is different about these files: ``["--columns.sequence", "text"]``.
+        average: As in :func:`evaluate`.
         device: Where to compute, as ``run.device`` in a config.
         precision: Of matrix products, as ``run.precision``.
 
     Raises:
         DataError: The files cannot be read, or two records have one id where the form has each id once.
-        ConfigError: ``output`` has an ending that says no form.
+        ConfigError: ``output`` has an ending that says no form, or the domain has no such augmentation.
     """
     target = None if output is None else Path(output)
     write = None if target is None else _writer(target)
     if target is not None and not target.absolute().parent.is_dir():
         raise ConfigError(f'There is no folder "{target.absolute().parent}" to write "{target.name}" to.')
-    with _trained(run, device, precision) as trained:
+    with _trained(run, device, precision) as loaded:
+        trained = loaded.averaging(average)
         examples, report = _read(trained, data, _options(trained, TableOptions, options), labelled=False)
         predictions: list[Prediction] = []
         for low in range(0, len(examples), BATCH):

@@ -16,11 +16,13 @@ class Term(NamedTuple):
         loss: Sum of the cross-entropy over the targets, in nats; a scalar that carries the gradient.
         targets: Number of targets.
         correct: Number of targets whose most probable class is the true one; None in training.
+        each: The cross-entropy of each target, ``[targets]``; None in training.
     """
 
     loss: Tensor
     targets: int
     correct: Tensor | None
+    each: Tensor | None = None
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Term:
@@ -30,9 +32,11 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Term:
     """
     if not len(labels):
         return Term(in_full_precision(logits).sum(), 0, None)
-    loss = F.cross_entropy(in_full_precision(logits), labels, reduction="sum")
-    correct = None if torch.is_grad_enabled() else (logits.argmax(-1) == labels).sum()
-    return Term(loss, len(labels), correct)
+    if torch.is_grad_enabled():
+        return Term(F.cross_entropy(in_full_precision(logits), labels, reduction="sum"), len(labels), None)
+    chances = in_full_precision(logits).log_softmax(-1)  # what cross_entropy takes first, so that the sum is the same
+    each = -chances.gather(1, labels[:, None]).squeeze(1)
+    return Term(F.nll_loss(chances, labels, reduction="sum"), len(labels), (logits.argmax(-1) == labels).sum(), each)
 
 
 def in_full_precision(logits: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +19,7 @@ from seqbert.data.records import Inputs, Records
 from seqbert.domain import Domain, Example
 from seqbert.errors import DataError
 from seqbert.tasks import metrics
-from seqbert.tasks.task import PooledTask, Prediction, Source, check_metric, check_state
+from seqbert.tasks.task import PooledTask, Prediction, Source, check_metric, check_state, log_mean
 
 METRICS = ("accuracy",)
 
@@ -83,7 +84,7 @@ class Choice(PooledTask[ChoiceConfig]):
         """One: a choice's score."""
         return 1
 
-    def target(self, source: Source, chosen: np.ndarray) -> Target:
+    def target(self, source: Source, chosen: np.ndarray, variants: np.ndarray | None = None) -> Target:
         """The right choice of each record, at its first sequence."""
         record = source.inputs.record[chosen]
         firsts = np.flatnonzero(np.diff(record, prepend=-1))
@@ -102,17 +103,21 @@ class Choice(PooledTask[ChoiceConfig]):
         padded = pad_sequence(list(torch.split(means, counts.tolist())), batch_first=True, padding_value=-torch.inf)
         return F.cross_entropy(padded, batch.targets[self.term].labels, reduction="sum")
 
+    def average(self, source: Source, variants: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """Logarithms of the mean probability of each choice, at each of its windows."""
+        means = [_means(source.inputs, outputs) for outputs in variants]
+        bounds, found = source.inputs.of_record(), []
+        for number, rows in enumerate(zip(*means, strict=True)):
+            scores = log_mean([_chances(row) for row in rows])
+            choices = source.inputs.choice[bounds[number] : bounds[number + 1]]
+            found += list(scores[choices][:, None])
+        return found
+
     def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
         """The best choice of each record and the probability of each."""
-        inputs, bounds = source.inputs, source.inputs.of_record()
         predictions = []
-        for number, example in enumerate(source.records.examples):
-            here = slice(int(bounds[number]), int(bounds[number + 1]))
-            scores = np.array([row[0] for row in outputs[here]], np.float64)
-            choice = inputs.choice[here]
-            means = np.bincount(choice, scores) / np.bincount(choice)
-            raised = np.exp(means - means.max())
-            chances = [round(float(chance), 6) for chance in raised / raised.sum()]
+        for example, means in zip(source.records.examples, _means(source.inputs, outputs), strict=True):
+            chances = [round(float(chance), 6) for chance in _chances(means)]
             predictions.append(Prediction(example.id, int(means.argmax()), {"probabilities": chances}, means))
         return predictions
 
@@ -121,3 +126,18 @@ class Choice(PooledTask[ChoiceConfig]):
         found = np.array([prediction.value for prediction in predictions], np.int64)
         choices = max(len(example.sequences) - 1 for example in source.records.examples)
         return metrics.choice_scores(source.labels, found, choices, resamples)
+
+
+def _means(inputs: Inputs, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """For each record the score of each choice, the mean over its windows, ``[choices]``."""
+    bounds, found = inputs.of_record().tolist(), []
+    for low, high in pairwise(bounds):
+        scores = np.array([row[0] for row in outputs[low:high]], np.float64)
+        choice = inputs.choice[low:high]
+        found.append(np.bincount(choice, scores) / np.bincount(choice))
+    return found
+
+
+def _chances(scores: np.ndarray) -> np.ndarray:
+    raised = np.exp(scores - scores.max())
+    return np.asarray(raised / raised.sum())

@@ -23,6 +23,8 @@ from seqbert.tasks.task import (
     Source,
     check_metric,
     check_state,
+    for_sequences,
+    log_mean,
     mean_by_record,
     order_labels,
 )
@@ -145,6 +147,14 @@ class Classification(PooledTask[ClassificationConfig]):
         return F.cross_entropy(
             rows, target.labels, weight=weights, label_smoothing=self.config.label_smoothing, reduction="sum"
         )
+
+    def average(self, source: Source, variants: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """Logits of the mean probabilities of each record."""
+        logits = [mean_by_record(source.inputs, outputs, len(source.records)) for outputs in variants]
+        if not self.config.multilabel:
+            return for_sequences(source.inputs, log_mean([_softmax(row) for row in logits]))
+        odds = log_mean([_sigmoid(row) for row in logits]) - log_mean([_sigmoid(-row) for row in logits])
+        return for_sequences(source.inputs, odds)
 
     def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
         """The most probable class, or all that are more probable than not; windows of a record are averaged."""

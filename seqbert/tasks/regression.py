@@ -22,6 +22,7 @@ from seqbert.tasks.task import (
     Source,
     check_metric,
     check_state,
+    for_sequences,
     mean_by_record,
 )
 
@@ -120,6 +121,11 @@ class Regression(PooledTask[RegressionConfig]):
         """The squared error, in units of the training records' variance."""
         target = batch.targets[self.term]
         return (logits[target.index, 0] - target.labels).square().sum()
+
+    def average(self, source: Source, variants: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """The mean of the numbers of each record."""
+        values = [mean_by_record(source.inputs, outputs, len(source.records)) for outputs in variants]
+        return for_sequences(source.inputs, np.mean(values, axis=0))
 
     def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
         """Numbers in the original unit; windows of a record are averaged."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from seqbert.data.augmenting import is_reversed, places_after
 from seqbert.data.packing import PackedBatch, Target
 from seqbert.data.records import Inputs, Records
 from seqbert.data.windows import most_context
@@ -153,9 +154,14 @@ class SpanAnswering(Task[SpanConfig]):
         """Scores of questions with and without an answer are for data that has both."""
         return METRICS if self.no_answer else METRICS[:2]
 
-    def target(self, source: Source, chosen: np.ndarray) -> Target:
+    def target(self, source: Source, chosen: np.ndarray, variants: np.ndarray | None = None) -> Target:
         """First and last place of the answer in each sequence, ``[sequences, 2]``."""
-        return Target(torch.arange(len(chosen)), torch.from_numpy(source.labels.spans[chosen]), of_sequences=True)
+        spans = source.labels.spans[chosen]
+        sources = source.batcher.sources(chosen, variants)
+        if sources is not None:
+            ends = [places_after(moved)[span] for moved, span in zip(sources, spans, strict=True)]
+            spans = np.sort(np.array(ends, np.int64).reshape(-1, 2), axis=1)  # where the other way round, end and start
+        return Target(torch.arange(len(chosen)), torch.from_numpy(spans), of_sequences=True)
 
     def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
         """``[tokens, 2]``."""
@@ -174,6 +180,25 @@ class SpanAnswering(Task[SpanConfig]):
     def split_outputs(self, logits: np.ndarray, batch: PackedBatch) -> list[np.ndarray]:
         """``[length, 2]`` for each sequence."""
         return [logits[low:high] for low, high in pairwise(batch.cu_seqlens.tolist())]
+
+    def moved_back(self, source: Source, number: int, output: np.ndarray) -> np.ndarray:
+        """The scores at their tokens; where a part is read the other way round, starts and ends change roles."""
+        sources = source.batcher.sources(np.array([number]))
+        if sources is None:
+            return output
+        found: np.ndarray = output[places_after(sources[0])]
+        base = 1
+        for text, first, last in source.inputs.parts[number].tolist():
+            if text >= 0:
+                here = slice(base, base + last - first)
+                if is_reversed(sources[0][here]):
+                    found[here] = found[here, ::-1]
+                base = here.stop + 1
+        return found
+
+    def average(self, source: Source, variants: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """The mean scores of each token."""
+        return [np.mean(rows, axis=0) for rows in zip(*variants, strict=True)]
 
     def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
         """The best answer of each record, others that are nearly as good, and how likely there is none."""

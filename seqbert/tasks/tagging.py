@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from seqbert.data.augmenting import is_reversed, places_after
 from seqbert.data.packing import PackedBatch, Target
 from seqbert.data.records import Inputs, Records
 from seqbert.data.windows import most_context
 from seqbert.domain import Domain, Example
 from seqbert.errors import ConfigError
 from seqbert.tasks import metrics
-from seqbert.tasks.task import Prediction, Source, Task, check_metric, check_state, order_labels
+from seqbert.tasks.task import Prediction, Source, Task, check_metric, check_state, log_mean, order_labels
 
 METRICS = ("accuracy", "macro_f1", "span_f1", "span_precision", "span_recall")
 
@@ -57,6 +58,8 @@ class WordPlan:
         order: The words that have a token, in the order of the sequences that speak for them.
         place: The place in its sequence of the token of each of these, ``[len(order)]``.
         starts: Where the words of each sequence begin in ``order``, and the end, ``[sequences + 1]``.
+        within: Characters from the beginning of that token to that of the word, ``[len(order)]``.
+        overlap: Symbols that a token shares with the next.
     """
 
     labels: np.ndarray
@@ -64,6 +67,22 @@ class WordPlan:
     order: np.ndarray
     place: np.ndarray
     starts: np.ndarray
+    within: np.ndarray
+    overlap: int
+
+    def places(self, sequence: int, source: np.ndarray | None) -> np.ndarray:
+        """The places of the tokens that speak for a sequence's words, in a variant in which they come from ``source``.
+
+        A token goes where its label goes. But of tokens that overlap the first that begins in a word speaks for it,
+        and where they are read the other way round that is the one which ended with it.
+        """
+        here = slice(int(self.starts[sequence]), int(self.starts[sequence + 1]))
+        place = self.place[here]
+        if source is None:
+            return place
+        if self.overlap and is_reversed(source[1:-1]):
+            place = np.maximum(place + self.within[here] - self.overlap, 1)
+        return np.asarray(places_after(source)[place])
 
 
 class Tagging(Task[TaggingConfig]):
@@ -105,15 +124,19 @@ class Tagging(Task[TaggingConfig]):
     def encode_labels(self, records: Records, inputs: Inputs, domain: Domain) -> WordPlan:
         """Which token speaks for each word of the records, with the words' labels."""
         numbers = {label: number for number, label in enumerate(self.labels)}
-        places, labels, edges = [], [], [0]
+        places, within, labels, edges = [], [], [], [0]
         for example, texts in zip(records.examples, records.texts, strict=True):
             words = domain.words_of(example)
             assert records.offsets is not None
-            places.append(tokens_of_words(words, records.offsets[records.tokens(texts[0])]))
+            offsets = records.offsets[records.tokens(texts[0])]
+            found = tokens_of_words(words, offsets)
+            places.append(found)
+            within.append(words[:, 0] - offsets[found, 0] if len(offsets) else np.zeros(len(words), np.int64))
             known = example.label if example.label is not None else []
             labels.append([numbers[label] for label in known] if known else [-1] * len(words))
             edges.append(edges[-1] + len(words))
-        return plan_words(records, inputs, places, np.array([n for row in labels for n in row], np.int64), edges)
+        numbered = np.array([number for row in labels for number in row], np.int64)
+        return plan_words(records, inputs, places, within, numbered, edges, domain.overlap)
 
     def state(self) -> dict[str, Any]:
         """The labels in order."""
@@ -145,15 +168,17 @@ class Tagging(Task[TaggingConfig]):
         """F1 over spans where the labels are BIO tags, else accuracy, unless the config names another one."""
         return self.config.metric or ("span_f1" if metrics.is_span_scheme(self.labels) else "accuracy")
 
-    def target(self, source: Source, chosen: np.ndarray) -> Target:
-        """The label of each word at its token."""
+    def target(self, source: Source, chosen: np.ndarray, variants: np.ndarray | None = None) -> Target:
+        """The label of each word at its token, in the order of the words, whatever the order of their tokens."""
         plan: WordPlan = source.labels
         lengths = source.inputs.lengths[chosen]
+        sources = source.batcher.sources(chosen, variants)
         index, labels = [], []
-        for base, sequence in zip((np.cumsum(lengths) - lengths).tolist(), chosen.tolist(), strict=True):
-            here = slice(int(plan.starts[sequence]), int(plan.starts[sequence + 1]))
-            index.append(base + plan.place[here])
-            labels.append(plan.labels[plan.order[here]])
+        for row, (base, sequence) in enumerate(
+            zip((np.cumsum(lengths) - lengths).tolist(), chosen.tolist(), strict=True)
+        ):
+            index.append(base + plan.places(sequence, None if sources is None else sources[row]))
+            labels.append(plan.labels[plan.order[plan.starts[sequence] : plan.starts[sequence + 1]]])
         return Target(torch.from_numpy(np.concatenate(index)), torch.from_numpy(np.concatenate(labels)))
 
     def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
@@ -169,6 +194,10 @@ class Tagging(Task[TaggingConfig]):
         """The rows of each sequence's words, ``[words, labels]``."""
         edges = np.searchsorted(batch.targets[self.term].index.cpu().numpy(), batch.cu_seqlens.cpu().numpy())
         return [logits[low:high] for low, high in pairwise(edges)]
+
+    def average(self, source: Source, variants: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """Logarithms of the mean probabilities of each word's labels."""
+        return [log_mean([_softmax(row) for row in rows]) for rows in zip(*variants, strict=True)]
 
     def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
         """A label for each word."""
@@ -220,7 +249,13 @@ def tokens_of_words(words: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def plan_words(
-    records: Records, inputs: Inputs, tokens: Sequence[np.ndarray], labels: np.ndarray, edges: Sequence[int]
+    records: Records,
+    inputs: Inputs,
+    tokens: Sequence[np.ndarray],
+    within: Sequence[np.ndarray],
+    labels: np.ndarray,
+    edges: Sequence[int],
+    overlap: int = 0,
 ) -> WordPlan:
     """Gives each word that has a token to the sequence in which the token has the most context."""
     owner = np.full(int(edges[-1]), -1, np.int64)
@@ -245,4 +280,10 @@ def plan_words(
     spoken = np.flatnonzero(owner >= 0)
     order = spoken[np.lexsort((place[spoken], owner[spoken]))]
     starts = np.searchsorted(owner[order], np.arange(len(inputs) + 1))
-    return WordPlan(labels, np.asarray(edges, np.int64), order, place[order], starts)
+    inside = np.concatenate([np.zeros(0, np.int64), *within])[order]
+    return WordPlan(labels, np.asarray(edges, np.int64), order, place[order], starts, inside, overlap)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    raised = np.exp((logits - logits.max(axis=-1, keepdims=True)).astype(np.float64))
+    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))

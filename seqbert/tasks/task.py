@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from seqbert.data.packing import WHOLE, PackedBatch, Share, Target
 from seqbert.data.records import Batcher, Inputs, Long, Records, Shape, lay_out
-from seqbert.domain import SPECIAL_TOKENS, Domain, Example
+from seqbert.domain import SPECIAL_TOKENS, Augmentation, Domain, Example
 from seqbert.errors import CheckpointError, ConfigError, DataError, nearest
 from seqbert.models.losses import Term, in_full_precision
 from seqbert.tasks.metrics import Scores
@@ -103,6 +103,10 @@ class Source:
     def go_on(self, step: int, visited: int) -> None:
         """Takes the epochs' order up at a step, after so many records."""
         self.batcher = dataclasses.replace(self.batcher, begun=(step, visited))
+
+    def augmented(self, augmentation: Augmentation | None, variant: int = 0) -> Source:
+        """The same records in variants: steps draw one for each of them, and what is no step has this one."""
+        return Source(dataclasses.replace(self.batcher, augmentation=augmentation, variant=variant), self.labels)
 
     @property
     def inputs(self) -> Inputs:
@@ -214,20 +218,27 @@ class Task(ABC, Generic[Config]):
     def examples(self, source: Source, step: int, share: Share = WHOLE) -> PackedBatch:
         """A process' share of a step's global batch, with targets."""
         own = source.batcher.step(step, share)
-        batch = self.batch(source, own if len(own) else source.batcher.step(step, Share(0, source.batcher.batch_size)))
+        chosen = own if len(own) else source.batcher.step(step, Share(0, source.batcher.batch_size))
+        batch = self.batch(source, chosen, source.batcher.drawn(step, chosen))
         batch.counted = len(own) > 0
         return batch
 
-    def batch(self, source: Source, chosen: np.ndarray) -> PackedBatch:
-        """The sequences of these numbers, with targets where labels are known."""
-        batch = source.batcher.pack(chosen)
+    def batch(self, source: Source, chosen: np.ndarray, variants: np.ndarray | None = None) -> PackedBatch:
+        """The sequences of these numbers, with targets where labels are known.
+
+        Args:
+            source: The records.
+            chosen: Numbers of sequences.
+            variants: The variant that each is given, ``[sequences]``; None: the source's.
+        """
+        batch = source.batcher.pack(chosen, variants)
         if source.labels is not None:
-            batch.targets[self.term] = self.target(source, chosen)
+            batch.targets[self.term] = self.target(source, chosen, variants)
         return batch
 
     @abstractmethod
-    def target(self, source: Source, chosen: np.ndarray) -> Target:
-        """What is to be predicted for the sequences of these numbers."""
+    def target(self, source: Source, chosen: np.ndarray, variants: np.ndarray | None = None) -> Target:
+        """What is to be predicted for the sequences of these numbers, in their variants as in :meth:`batch`."""
 
     def rows(self, batch: PackedBatch) -> Tensor | None:
         """The tokens whose hidden states the head reads, as numbers, ``[rows]``; None: all of them."""
@@ -253,6 +264,18 @@ class Task(ABC, Generic[Config]):
     @abstractmethod
     def split_outputs(self, logits: np.ndarray, batch: PackedBatch) -> list[np.ndarray]:
         """The outputs of each sequence of a batch."""
+
+    def moved_back(self, source: Source, number: int, output: np.ndarray) -> np.ndarray:
+        """The output of a sequence in the source's variant, with its rows where they are in the sequence itself."""
+        return output
+
+    @abstractmethod
+    def average(self, source: Source, variants: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """Outputs that stand for those of several variants of the same sequences, moved back.
+
+        What :meth:`predict` makes of them is the mean over the variants: of the probabilities of classes, labels and
+        choices, of numbers, and of the scores of starts and ends.
+        """
 
     @abstractmethod
     def predict(self, source: Source, outputs: Sequence[np.ndarray]) -> list[Prediction]:
@@ -298,7 +321,7 @@ class Task(ABC, Generic[Config]):
 class PooledTask(Task[Config]):
     """A task whose head reads the first token of each sequence and gives a row of outputs a sequence."""
 
-    def target(self, source: Source, chosen: np.ndarray) -> Target:
+    def target(self, source: Source, chosen: np.ndarray, variants: np.ndarray | None = None) -> Target:
         """The label of each sequence's record."""
         return Target(
             torch.arange(len(chosen)),
@@ -337,6 +360,20 @@ def mean_by_record(inputs: Inputs, outputs: Sequence[np.ndarray], records: int) 
     sums = np.zeros((records, stacked.shape[1]), np.float64)
     np.add.at(sums, inputs.record, stacked)
     return sums / np.maximum(counts, 1)[:, None]
+
+
+def for_sequences(inputs: Inputs, rows: np.ndarray) -> list[np.ndarray]:
+    """For each sequence the row of its record, ``[records, outputs]``: the mean over a record's windows is the row."""
+    return list(rows[inputs.record])
+
+
+def log_mean(chances: Sequence[np.ndarray]) -> np.ndarray:
+    """The logarithm of the mean of several arrays of probabilities; of those of classes, logits that give the mean.
+
+    >>> log_mean([np.array([0.5, 0.5]), np.array([0.7, 0.3])]).round(3).tolist()
+    [-0.511, -0.916]
+    """
+    return np.asarray(np.log(np.maximum(np.mean(np.stack(chances), axis=0), np.finfo(np.float64).tiny)))
 
 
 def order_labels(found: Counter[str], declared: Sequence[str] | None, what: str) -> list[str]:

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from seqbert import config as config_tree
 from seqbert import registry
+from seqbert.data.augmenting import chosen_augmentations, in_turn
 from seqbert.data.cache import cache_folder
 from seqbert.data.fetching import STANDARD_INPUT, in_files
 from seqbert.data.whole import replace_folder, write_json, write_text
@@ -26,7 +27,7 @@ from seqbert.models.model import Model
 from seqbert.tasks import Sequencing, Source, build_task
 from seqbert.training.checkpoint import Checkpoints
 from seqbert.training.device import Device
-from seqbert.training.evaluation import Metrics, task_outputs
+from seqbert.training.evaluation import Metrics, averaged_outputs
 from seqbert.training.evaluation_folder import write_evaluation
 from seqbert.training.finetune_config import FinetuneConfig, load_finetune_config
 from seqbert.training.finetune_data import TEST, TRAIN, VALIDATION, fingerprint, part_report, read_labelled
@@ -153,6 +154,10 @@ class _Runs:
         self.domain.use(Tokenizer.from_str(self.tokenizer_json))
         long = "error" if config.data.long == "cut" and config.domain.strict else config.data.long
         how = Sequencing(training.max_length, long, config.data.stride, config.seed, training.batch_size)
+        self.augment, self.average = (
+            in_turn(chosen_augmentations(self.domain, names, f"domain.{key}"))
+            for key, names in (("augment", config.domain.augment), ("average", config.domain.average))
+        )
         self.sources = {part: self.task.source(rows, self.domain, how) for part, rows in self.data.parts.items()}
         self._say_start()
         seeds = range(config.seed, config.seed + training.seeds)
@@ -395,7 +400,7 @@ class _Run:
         return new_words and (whole or frozen.embeddings)
 
     def _training_source(self) -> Source:
-        source = self.runs.sources[TRAIN]
+        source = self.runs.sources[TRAIN].augmented(self.runs.augment)
         return dataclasses.replace(source, batcher=dataclasses.replace(source.batcher, seed=self.seed))
 
     def _loop(self, log: MetricsLog, source: Source, steps: int) -> Loop:
@@ -406,7 +411,9 @@ class _Run:
         def validate() -> dict[str, Metrics]:
             if held_out is None:
                 return {}
-            outputs, loss = task_outputs(model, self.task, held_out, self.runs.device, self.world)
+            outputs, loss = averaged_outputs(
+                model, self.task, held_out, self.runs.device, self.world, self.runs.average
+            )
             predictions = self.task.calibrate(held_out, self.task.predict(held_out, outputs))
             scores = self.task.scores(held_out, predictions)
             return {name: {"loss": loss} | {metric: row.value for metric, row in scores.items()}}

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from seqbert import config as config_tree
 from seqbert import registry
 from seqbert.data.table import TableOptions
+from seqbert.data.ties import SplitConfig
 from seqbert.errors import ConfigError
 from seqbert.models.adaptation import LoRAConfig
 from seqbert.models.config import ModelConfig
@@ -32,6 +33,11 @@ class FinetuneDomainConfig:
     """The plugin's own options; null: those of init, else its defaults."""
     strict: bool = False
     """Whether each record that is skipped, cut, repaired or mapped is an error, not a count in the data report."""
+    augment: list[str] = dataclasses.field(default_factory=list)
+    """The plugin's augmentations, such as reverse_complement, of which each training record is given a variant that is
+    drawn anew in each epoch; labels of words and answers move with their tokens."""
+    average: list[str] = dataclasses.field(default_factory=list)
+    """Augmentations over all of whose variants outputs are averaged in validation, evaluation and prediction."""
     vocab_size: int | None = None
     """Most entries of a new vocabulary; null: the domain's default. Read only where there is a new one."""
     tokenizer: str | None = None
@@ -72,6 +78,9 @@ class FinetuneDataConfig(LabelledOptions):
     group: str | None = None
     """Metadata by which records stay on one side of a validation share: the article of a question, the family of a
     protein. "group" is what columns.group names."""
+    split: SplitConfig = dataclasses.field(default_factory=SplitConfig)
+    """What stays on one side of a validation share beside equal records and data.group; how many records of validation
+    and test files are of the same groups as training records is reported."""
     long: Literal["window", "cut", "error"] = "window"
     """What becomes of records that are longer than training.max_length: overlapping windows, whose outputs are
     brought together; cut at the end, and counted; or an error."""

@@ -13,7 +13,9 @@ import numpy as np
 
 from seqbert.data.holdout import hold_out, shared_sequences, take
 from seqbert.data.records import Records
+from seqbert.data.similarity import Sequences
 from seqbert.data.table import TableOptions, find_tables, read_examples
+from seqbert.data.ties import Grouping, SplitConfig, Ties
 from seqbert.domain import Domain, Example, Report
 from seqbert.errors import DataError, nearest
 from seqbert.tasks import Source, Task
@@ -46,9 +48,16 @@ class LabelledData:
 
 
 def read_labelled(
-    config: FinetuneDataConfig, task: Task[Any], domain: Domain, note: Callable[[str], None]
+    config: FinetuneDataConfig, task: Task[Any], domain: Domain, note: Callable[[str], None], strict: bool = False
 ) -> LabelledData:
     """Reads the records of a run, holds a share out for validation, and fits the task's labels.
+
+    Args:
+        config: What is read, and how.
+        task: What the records are for.
+        domain: Their domain.
+        note: Is told what the user should know.
+        strict: Make each record that is skipped, cut, repaired or mapped an error.
 
     Raises:
         DataError: A file cannot be read, a label of validation or test does not occur in training, or nothing is
@@ -60,20 +69,35 @@ def read_labelled(
             f'table that comes with the domain "{domain.name}".'
         )
     reports: dict[str, dict[str, Any]] = {}
-    train, reports[TRAIN] = _read(config.train, config, task, domain)
+    train, reports[TRAIN] = _read(config.train, config, task, domain, strict)
     _check_any(train, TRAIN, config.train)
     parts = {TRAIN: train}
     if not isinstance(config.validation, float | int):
-        parts[VALIDATION], reports[VALIDATION] = _read(config.validation, config, task, domain)
+        parts[VALIDATION], reports[VALIDATION] = _read(config.validation, config, task, domain, strict)
         _check_any(parts[VALIDATION], VALIDATION, config.validation)
     elif config.validation > 0:
         task.prepare_strata(train)
+        ties = None if config.split.by is None else record_ties(train, config.split, task, domain)
         parts[TRAIN], parts[VALIDATION] = hold_out(
-            train, config.validation, stratum=task.stratum, group=config.group, labels=task.labels_of
+            train,
+            config.validation,
+            stratum=task.stratum,
+            group=config.group,
+            ties=None if ties is None else ties.labels.tolist(),
+            labels=task.labels_of,
         )
         reports[VALIDATION] = {"held_out_of": TRAIN, "share": config.validation, "group": config.group}
+        if ties is not None:
+            held_out = set(map(id, parts[VALIDATION]))
+            split = ties.report(np.array([id(example) in held_out for example in train]))
+            reports[VALIDATION]["split"] = split
+            note(
+                f"Validation records are held out in whole groups (by {ties.by}): {split['held_out']['groups']:,} of "
+                f"{split['groups']:,}, of which the largest has {split['largest']:,} records; "
+                f"{split['records_without_group']:,} records are of none."
+            )
     if config.test:
-        parts[TEST], reports[TEST] = _read(config.test, config, task, domain)
+        parts[TEST], reports[TEST] = _read(config.test, config, task, domain, strict)
         _check_any(parts[TEST], TEST, config.test)
     task.fit(parts[TRAIN])
     if config.train_size is not None:
@@ -95,7 +119,63 @@ def read_labelled(
                 f"{count:,} of the {len(parts[part]):,} {part} records have {what} that stand in the training "
                 "records too: its metrics flatter the model."
             )
+    if config.split.by is not None and (config.test or not isinstance(config.validation, float | int)):
+        _check_ties(parts, reports, config.split, task, domain, note)
     return LabelledData(parts, reports, shared)
+
+
+def record_ties(examples: Sequence[Example], split: SplitConfig, task: Task[Any], domain: Domain) -> Ties:
+    """The groups of records that are kept together, as ``data.split`` asks.
+
+    Of a question its context is compared, of other records all their sequences as one.
+
+    Raises:
+        DataError: No record has the metadata key, or none is named in the cluster file.
+    """
+    if split.alike is None:
+        grouping = Grouping(str(split.by), "data.split.by")
+        for example in examples:
+            grouping.add(example.id, example.metadata)
+        return grouping.ties()
+    texts = [
+        (domain.canonical(example.sequences[1]),) if task.shape == "question" else example.sequences
+        for example in examples
+    ]
+    # A tokenizer of its own: the run's may not be there yet, and the same records are to be alike in any run.
+    domain = type(domain)(domain.options)
+    domain.use(domain.tokenizer((text for record in texts for text in record), None))
+    numbers: dict[tuple[str, ...], int] = {}
+    known = [numbers.setdefault(record, len(numbers)) for record in texts]
+    with Sequences(domain) as sequences:
+        for record, number in numbers.items():
+            for text in record:
+                encoded = domain.encode([text], offsets=False)
+                sequences.add(number, encoded.ids, encoded.units)
+        clusters = sequences.clusters(len(numbers), split.alike)
+    return dataclasses.replace(Ties.of(clusters, split.alike), labels=clusters.labels[known])
+
+
+def _check_ties(
+    parts: dict[str, list[Example]],
+    reports: dict[str, dict[str, Any]],
+    split: SplitConfig,
+    task: Task[Any],
+    domain: Domain,
+    note: Callable[[str], None],
+) -> None:
+    """Reports how many validation and test records are of groups that training has, whoever divided them."""
+    ties = record_ties([example for rows in parts.values() for example in rows], split, task, domain)
+    edges = np.cumsum([0, *map(len, parts.values())])
+    labels = {part: ties.labels[edges[n] : edges[n + 1]] for n, part in enumerate(parts)}
+    for part in parts.keys() - {TRAIN}:
+        trained = labels[TRAIN][labels[TRAIN] >= 0]
+        count = int(np.isin(labels[part], trained).sum())
+        reports[part]["grouped_with_train"] = {"by": ties.by, "records": count} | ties.facts
+        if count:
+            note(
+                f"{count:,} of the {len(labels[part]):,} {part} records are of groups (by {ties.by}) that have "
+                "training records too: its metrics flatter the model where it is to meet new groups."
+            )
 
 
 def read_tables(
@@ -134,9 +214,9 @@ def read_tables(
 
 
 def _read(
-    entries: str | Sequence[str], config: FinetuneDataConfig, task: Task[Any], domain: Domain
+    entries: str | Sequence[str], config: FinetuneDataConfig, task: Task[Any], domain: Domain, strict: bool
 ) -> tuple[list[Example], dict[str, Any]]:
-    report = Report()
+    report = Report(strict)
     examples = read_tables(entries, config, task, domain, report, folder=config.folder)
     return examples, report.to_dict()
 

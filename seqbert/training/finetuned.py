@@ -10,14 +10,15 @@ from typing import Any, cast
 from torch import nn
 
 from seqbert import config as config_tree
-from seqbert.domain import Domain, Example
+from seqbert.data.augmenting import chosen_augmentations, in_turn
+from seqbert.domain import Augmentation, Domain, Example
 from seqbert.errors import CheckpointError
 from seqbert.models.hub_tokenizer import read_json
 from seqbert.models.model import Model
 from seqbert.tasks import Prediction, Sequencing, Source, Task, build_task
 from seqbert.tasks.metrics import Scores
 from seqbert.training.device import Device
-from seqbert.training.evaluation import task_outputs
+from seqbert.training.evaluation import averaged_outputs
 from seqbert.training.finetune_config import FinetuneConfig
 from seqbert.training.parallel import ALONE, World
 from seqbert.training.run_folder import RunFolder
@@ -38,6 +39,7 @@ class Finetuned:
         config: The run's config.
         device: Where it computes.
         world: The processes that share the records.
+        average: The augmentation over whose variants outputs are averaged, if any.
     """
 
     model: Model
@@ -46,6 +48,7 @@ class Finetuned:
     config: FinetuneConfig
     device: Device
     world: World = ALONE
+    average: Augmentation | None = None
 
     @classmethod
     def of_run(cls, run: str | Path, device: Device | None = None, world: World = ALONE) -> Finetuned:
@@ -70,7 +73,18 @@ class Finetuned:
         if task.head not in loaded.model.heads_of(name):
             raise CheckpointError(f'The model "{loaded.found.folder}" has no head for the task {config.task.name}.')
         task.adopt(cast("Mapping[str, nn.Module]", loaded.model.heads[name]))
-        return cls(loaded.model, loaded.domain, task, config, device, world)
+        average = in_turn(chosen_augmentations(loaded.domain, config.domain.average, "domain.average"))
+        return cls(loaded.model, loaded.domain, task, config, device, world, average)
+
+    def averaging(self, names: Sequence[str] | None) -> Finetuned:
+        """The same model, asked over all variants of these augmentations; None: those of the run.
+
+        Raises:
+            ConfigError: The domain has none of that name.
+        """
+        if names is None:
+            return self
+        return dataclasses.replace(self, average=in_turn(chosen_augmentations(self.domain, names, "--average")))
 
     def source(self, examples: Sequence[Example]) -> Source:
         """Records as the model takes them."""
@@ -80,7 +94,7 @@ class Finetuned:
 
     def predict(self, source: Source) -> list[Prediction]:
         """What the model says of each record."""
-        outputs, _ = task_outputs(self.model, self.task, source, self.device, self.world)
+        outputs, _ = averaged_outputs(self.model, self.task, source, self.device, self.world, self.average)
         return self.task.predict(source, outputs)
 
     def evaluate(

@@ -84,6 +84,7 @@ class Preparation:
             given,
             extend_vocabulary if extend and given is not None else None,
             part.strict,
+            part.split,
         )
         return build_corpus(request, cache_folder(run.corpus_dir), run.workers, self.console.preparing, self.world)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqbert import config as config_tree
 from seqbert.data.corpus import TRAIN, VALIDATION, Corpus
+from seqbert.data.group_figures import Grouping
 from seqbert.data.plan import Plan, Source
 from seqbert.data.whole import replace_folder, write_json, write_text
 from seqbert.errors import CheckpointError, DataError
@@ -251,6 +252,7 @@ class _Run:
                     self.device,
                     source.corpus.unigram_bits,
                     self.world,
+                    Grouping.of(source.corpus, source.split),
                 )
                 for name, source in held_out.items()
             }

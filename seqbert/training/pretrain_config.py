@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from seqbert import config as config_tree
 from seqbert import registry
+from seqbert.data.ties import SplitConfig
 from seqbert.errors import ConfigError
 from seqbert.models.config import ModelConfig
 from seqbert.objectives import ObjectiveConfig
@@ -32,6 +33,8 @@ class DomainConfig:
     """The plugin's augmentations to draw from in training, such as reverse_complement; one variant a sequence."""
     validation: float | str = 0.05
     """Share of the tokens that is held out, by whole documents where it can be; or a file, folder or glob."""
+    split: SplitConfig = dataclasses.field(default_factory=SplitConfig)
+    """What stays on one side of a validation share, beside equal documents."""
     vocab_size: int | None = None
     """Most entries of a new vocabulary; null: the domain's default."""
     tokenizer: str | None = None

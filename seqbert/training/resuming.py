@@ -40,7 +40,7 @@ def check_places(folder: RunFolder, init: str | None, resume: str | None) -> Non
 
 
 JUDGED_BY = re.compile(
-    r"(domains\.\w+\.)?objective|task|model|data\.(long|stride)|training\.(max_length|validation_tokens)"
+    r"(domains\.\w+\.)?objective|task|model|domain\.average|data\.(long|stride)|training\.(max_length|validation_tokens)"
 )
 """How keys begin that a score depends on, beside the weights and the data, of which there are fingerprints."""
 

@@ -8,7 +8,7 @@ from domains.multilingual import Multilingual
 from domains.multilingual.domain import MultilingualOptions
 from domains.multilingual.languages import language_code
 from seqbert.domain import Balance, Report
-from seqbert.errors import ConfigError
+from seqbert.errors import ConfigError, DataError
 
 
 def read(path, report=None, **options):
@@ -84,7 +84,7 @@ def test_unknown_languages_are_und_and_counted(tmp_path):
     report = Report()
     path = write(tmp_path / "en.jsonl", '{"text": "a", "language": "Elvish"}')
     assert read(path, report)[0].metadata["language"] == "und"
-    assert report.tallies == {"documents of unknown language: ISO 639 lacks what they declare": 1}
+    assert report.tallies == {"documents of unknown language: language tags that are not well-formed (BCP 47)": 1}
 
 
 def test_html_gives_the_text_of_its_blocks(tmp_path):
@@ -102,13 +102,16 @@ def test_html_gives_the_text_of_its_blocks(tmp_path):
         "a b",
         "© x",
     ]
-    assert document.metadata == {"language": "de"}
+    assert document.metadata == {"language": "de", "script": "Latn"}
 
 
 @pytest.mark.parametrize("page", ["", "<", "<html", "<p", "<script>", "<!--", "</p></script><svg/>", "&#xd800;"])
 def test_broken_html_is_no_crash(tmp_path, page):
-    for document in read(write(tmp_path / "page.html", page + "\n")):
-        assert document.segments
+    path = write(tmp_path / "page.html", page + "\n")
+    try:
+        assert all(document.segments for document in read(path))
+    except DataError as error:
+        assert f"{path} holds no document" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from domains.protein import RARE, STANDARD, Protein, ProteinOptions, parse_header
+from domains.protein import RARE, STANDARD, Protein, ProteinOptions
 from seqbert.domain import Report
 from seqbert.errors import ConfigError, DataError, DomainError
 
@@ -23,10 +23,10 @@ def make(**options):
     return protein
 
 
-def read(tmp_path, content, **options):
-    path = tmp_path / "x.fasta"
+def read(tmp_path, content, strict=False, name="x.fasta", **options):
+    path = tmp_path / name
     path.write_bytes(content)
-    report = Report()
+    report = Report(strict)
     return list(make(**options).read(path, report)), report
 
 
@@ -40,15 +40,29 @@ def test_the_whole_uniprot_folder_is_read(shared_data):
     assert report.skipped_records == report.repaired_records == 0
 
 
-def test_hostile_files_give_documents_or_one_kind_of_error(shared_data):
-    for path in sorted((shared_data / "hostile" / "protein").iterdir()):
-        try:
-            documents = list(Protein().read(path, Report()))
-        except DataError as error:
-            assert path.name in str(error)
-        else:
-            assert documents
-            assert len({document.id for document in documents}) == len(documents)
+def test_hostile_files_give_every_record_or_say_why_not(shared_data):
+    """Records in each file as ``grep -c`` counts the lines that begin one."""
+    counts = {
+        "DMB_prot.pir": (6, 0),
+        "NC_005816.faa": (10, 0),
+        "P0A186.txt": (1, 0),
+        "P60137.txt": (1, 0),
+        "R5HY77.xml": (1, 0),
+        "aster_blast.pro": (1, 0),
+        "dottednum.fasta": (7, 7),  # of nucleotides
+        "multi_ex.fasta": (8, 0),
+        "multi_ex.txt": (8, 0),
+        "protein_refseq.gb": (1, 0),
+        "rosemary.pro": (1, 0),
+    }
+    folder = shared_data / "hostile" / "protein"
+    assert {path.name.removeprefix("biopython__") for path in folder.iterdir()} == set(counts)
+    for name, (records, skipped) in counts.items():
+        path = folder / f"biopython__{name}"
+        documents = list(Protein().read(path, report := Report()))
+        assert Protein().reads(path)
+        assert (len(documents), report.skipped_records) == (records - skipped, skipped)
+        assert len({document.id for document in documents}) == len(documents)
 
 
 def test_row16_every_letter_and_sign_has_a_token_or_a_stated_change():
@@ -90,7 +104,8 @@ def test_row18_gaps_are_taken_out_and_counted_or_kept_as_one_token(tmp_path):
     assert report.tallies == {"gaps removed": 3}
     documents, report = read(tmp_path, b">p\nAA--A.\n", gaps="keep")
     assert documents[0].segments == ["AA--A-"]
-    assert report.tallies == {"gaps kept": 3}
+    assert report.notes == {"gaps kept": 3}
+    assert report.tallies == {"gaps . written as -": 1}
     kept = make(gaps="keep")
     assert kept.decode(kept.encode(["AA--A-"]).ids) == "AA--A-"
 
@@ -98,9 +113,13 @@ def test_row18_gaps_are_taken_out_and_counted_or_kept_as_one_token(tmp_path):
 def test_row21_stops_are_legal_and_counted_by_where_they_stand(tmp_path):
     documents, report = read(tmp_path, b">p\nGHK*LM*\n")
     assert documents[0].segments == ["GHK*LM"]
-    assert report.tallies == {"inner stops": 1, "terminal stops": 1}
-    documents, _ = read(tmp_path, b">p\nGHK*LM*\n", terminal_stop="keep")
+    assert report.notes == {"inner stops kept": 1}
+    assert report.tallies == {"terminal stops stripped": 1}
+    documents, report = read(tmp_path, b">p\nGHK*LM*\n", strict=True, terminal_stop="keep")
     assert documents[0].segments == ["GHK*LM*"]
+    assert report.notes == {"inner stops kept": 1, "terminal stops kept": 1}
+    with pytest.raises(DataError, match=r"x\.fasta:1: terminal stops stripped"):
+        read(tmp_path, b">p\nGHK*LM*\n", strict=True)
 
 
 def test_a_record_of_nothing_but_gaps_is_skipped(tmp_path):
@@ -109,12 +128,13 @@ def test_a_record_of_nothing_but_gaps_is_skipped(tmp_path):
     assert report.skips == {"nothing but gaps or a stop": 1}
 
 
-def test_nucleotides_are_read_and_noted(tmp_path):
-    _, report = read(tmp_path, b">p\n" + b"acgtun" * 10 + b"\n>q\nACGT\n")
-    assert report.tallies["proteins spelled with A C G T U N only, as nucleotides are"] == 1
+def test_nucleotides_are_skipped(tmp_path):
+    documents, report = read(tmp_path, b">p\n" + b"acgtun" * 10 + b"\n>q\nACGT\n")
+    assert [document.id for document in documents] == ["q"]
+    assert report.skips == {"nucleotides, not a protein": 1}
 
 
-def test_headers_of_uniprot_uniref_and_ncbi_are_understood(tmp_path):
+def test_what_a_header_says_is_metadata(tmp_path):
     documents, _ = read(
         tmp_path,
         b">sp|P00750|TPA_HUMAN Plasminogen activator OS=Homo sapiens OX=9606 GN=PLAT PE=1 SV=1\nMK\n",
@@ -122,19 +142,43 @@ def test_headers_of_uniprot_uniref_and_ncbi_are_understood(tmp_path):
     assert documents[0].id == "P00750"
     assert documents[0].metadata == {
         "description": "Plasminogen activator",
+        "entry": "TPA_HUMAN",
         "organism": "Homo sapiens",
+        "taxon": "9606",
         "gene": "PLAT",
     }
-    assert parse_header("tr|A0A0C1M9X2|A0A0C1M9X2_LACBR Nuclease OS=Lactobacillus brevis PE=3 SV=1")[1] == {
-        "description": "Nuclease",
-        "organism": "Lactobacillus brevis",
+
+
+def test_ambiguous_and_rare_residues_are_kept_and_noted_by_letter(tmp_path):
+    documents, report = read(tmp_path, b">p\nMXBZJUOX\n", strict=True)
+    assert documents[0].segments == ["MXBZJUOX"]
+    assert report.notes == {
+        "X (any residue) kept": 2,
+        "B (Asp or Asn) kept": 1,
+        "Z (Glu or Gln) kept": 1,
+        "J (Leu or Ile) kept": 1,
+        "U (selenocysteine) kept": 1,
+        "O (pyrrolysine) kept": 1,
     }
-    assert parse_header("UniRef50_Q9K794 Putative AgrB-like protein n=2 Tax=Bacillus TaxID=1386 RepID=AGRB_BACHD") == (
-        "UniRef50_Q9K794",
-        {"description": "Putative AgrB-like protein", "organism": "Bacillus"},
-    )
-    assert parse_header("plain") == ("plain", {})
-    assert parse_header("") == ("", {})
+
+
+def test_insertions_of_an_alignment_are_residues_or_are_dropped(tmp_path):
+    a3m = b">q\nMKTAYI\n>h\nMK-aAYI\n>i\nMKTAYI\n"
+    documents, _ = read(tmp_path, a3m, name="x")
+    assert [document.segments for document in documents] == [["MKTAYI"], ["MKAAYI"], ["MKTAYI"]]
+    documents, report = read(tmp_path, a3m, name="x", insertions="drop", gaps="keep")
+    assert [document.segments for document in documents] == [["MKTAYI"], ["MK-AYI"], ["MKTAYI"]]
+    assert report.tallies == {"insertions of an alignment dropped": 1}
+    documents, report = read(tmp_path, b">q\nMKTayi\n", name="x.fasta", insertions="drop")
+    assert documents[0].segments == ["MKTAYI"]  # of no alignment
+
+
+def test_families_and_organisms_of_swissprot_are_there_to_group_by(shared_data):
+    path = shared_data / "hostile" / "protein" / "biopython__multi_ex.txt"
+    documents = list(Protein().read(path, Report(strict=True)))
+    assert documents[0].metadata["family"] == "peptidase S1 family"
+    assert documents[0].metadata["organism"] == "Homo sapiens"
+    assert documents[0].metadata["taxon"] == "9606"
 
 
 def test_the_vocabulary_is_the_same_32_tokens_every_time():

@@ -10,7 +10,8 @@ import pytest
 from Bio import SeqIO
 from Bio.bgzf import BgzfWriter
 
-from domains.sequences.fasta import looks_like_fasta, read_fasta, write_fasta
+from domains.sequences.fasta import letters_of_first_record, read_fasta, write_fasta
+from seqbert.cli import main
 from seqbert.domain import Report
 from seqbert.errors import DataError
 
@@ -40,10 +41,10 @@ def test_records_are_those_of_biopython(shared_data, name):
     assert read(shared_data / name) == theirs
 
 
-def test_row22_comments_and_blank_lines_before_the_first_record_are_passed_over_and_counted(fasta):
-    report = Report()
+def test_row22_comments_and_blank_lines_before_the_first_record_are_passed_over_and_noted(fasta):
+    report = Report(strict=True)
     assert read(fasta(b"# x\n\n>a\nACGT"), report) == [("a", "ACGT")]
-    assert report.tallies == {"comment lines passed over": 1}
+    assert report.notes == {"comment lines passed over": 1}
 
 
 def test_row22_other_text_before_the_first_record_is_an_error_that_names_the_line(fasta):
@@ -74,6 +75,11 @@ def test_row25_blank_lines_change_nothing_and_an_empty_record_is_skipped_with_it
     assert read(path, report) == [("r2", "GGCA")]
     assert report.skips == {"a record without a sequence": 2}
     assert report.examples["a record without a sequence"] == [f"{path}:1", f"{path}:3"]
+    report = Report()
+    assert read(fasta(b">r1\n\n\n>r2\nGGCA\n"), report) == [("r2", "GGCA")]
+    assert report.skipped_records == 1
+    with pytest.raises(DataError, match=r"x\.fasta:1: a record without a sequence: r1\. .*strict"):
+        read(fasta(b">r1\n\n\n>r2\nGGCA\n"), Report(strict=True))
 
 
 def test_row27_all_members_of_a_gzip_file_are_read(fasta):
@@ -86,6 +92,13 @@ def test_row29_a_file_cut_short_is_an_error_that_names_it(fasta):
         read(fasta(gzip.compress(TWO_RECORDS)[:-10], "short.fa.gz"))
     with pytest.raises(DataError, match=r"short\.fa\.xz cannot be read to its end"):
         read(fasta(lzma.compress(TWO_RECORDS)[:-10], "short.fa.xz"))
+
+
+def test_row29_ten_bytes_cut_off_a_fa_gz_end_a_command_with_an_exit_code_and_the_files_name(fasta, tmp_path, capsys):
+    path = fasta(gzip.compress(b">a\nMKTAYIAK\n" * 20)[:-10], "short.fa.gz")
+    arguments = ["--domains.protein.data", str(path), "--output", str(tmp_path / "run"), "--run.corpus_dir"]
+    assert main(["prepare", "protein/pretrain", *arguments, str(tmp_path / "cache")]) == 2
+    assert "short.fa.gz cannot be read to its end" in capsys.readouterr().err
 
 
 def test_row29_a_damaged_file_is_an_error_that_names_it(fasta):
@@ -113,11 +126,11 @@ def test_a_byte_order_mark_is_no_text(fasta):
     [
         (b"", "holds no sequence"),
         (b"\n# only\n", "holds no sequence"),
-        (b"\x89PNG\r\n\x1a\n\0\0", "is binary"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "looks like a PNG image"),
         (">a\nACGT\n".encode("utf-16"), "UTF-16"),
         (b"LOCUS       AB1  10 bp\n", "GenBank"),
         (b"@read\nACGT\n+\nIIII\n", "FASTQ"),
-        (b">P1;CRAB_ANAPL\ntitle\nMDIT*\n", "NBRF/PIR"),
+        (b'{"sequence": "ACGT"}', "looks like JSON"),
         ("\u00a0".encode(), "line 1"),
         (b">" + b"A" * 3_000_000, "header"),
     ],
@@ -143,12 +156,25 @@ def test_where_blocks_end_does_not_show(fasta, width):
     assert read(path) == [(header, sequence), (f"b > {header}", sequence)]
 
 
-def test_looks_are_judged_by_the_first_record(fasta):
-    assert looks_like_fasta(fasta(b"\xef\xbb\xbf;c\r\n\r\n>a\r\nac-gt\r\n"), b"ACGT")
-    assert not looks_like_fasta(fasta(b">a\nMKV\n"), b"ACGT")
-    assert not looks_like_fasta(fasta(b"> quoted mail\nhas words, and commas\n"), b"ACGTHASWORDNM")
-    assert not looks_like_fasta(fasta(b""), b"ACGT")
-    assert not looks_like_fasta(fasta(b"absent").parent / "absent", b"ACGT")
+def test_looks_are_judged_by_the_first_record_with_a_sequence():
+    assert letters_of_first_record(b";c\n\n>a\n>b\nac-gt\n>c\nMKV", b"ACGT")
+    assert not letters_of_first_record(b">a\nMKV\n", b"ACGT")
+    assert not letters_of_first_record(b"> quoted mail\nhas words, and commas\n", b"ACGTHASWORDNM")
+    assert not letters_of_first_record(b"", b"ACGT")
+
+
+def test_blanks_inside_a_line_are_taken_out_and_counted_and_those_around_it_are_not(fasta):
+    report = Report()
+    assert read(fasta(b">a\n  AC GT\t\n \t \n\tA C\n"), report) == [("a", "ACGTAC")]
+    assert report.tallies == {"blanks inside sequence lines removed": 2}
+    with pytest.raises(DataError, match=r"x\.fasta:1: blanks inside sequence lines removed \(1\)"):
+        read(fasta(b">a\nAC GT\n"), Report(strict=True))
+
+
+def test_a_header_that_is_not_utf_8_is_read_as_latin_1_and_counted(fasta):
+    report = Report()
+    assert read(fasta(b">caf\xe9\nAC\n>\xc3\xa9\nGT\n"), report) == [("caf\u00e9", "AC"), ("\u00e9", "GT")]
+    assert report.tallies == {"headers that are not UTF-8 read as Latin-1": 1}
 
 
 def test_what_is_written_is_read_back_in_lines_of_60(tmp_path):
@@ -158,16 +184,21 @@ def test_what_is_written_is_read_back_in_lines_of_60(tmp_path):
 
 
 @pytest.mark.slow
-def test_row33_a_record_of_200_megabases_in_one_line_is_read_within_one_gibibyte(tmp_path):
+def test_row33_200_megabases_in_one_line_and_a_million_tiny_records_are_read_within_one_gibibyte(tmp_path):
     path = tmp_path / "large.fa"
     with path.open("wb") as stream:
         stream.write(b">chromosome\n")
         for _ in range(200):
             stream.write(b"ACGTacgtNA" * 100_000)
+        for first in range(0, 1_000_000, 1000):
+            stream.write(b"".join(b"\n>r%d\nACGTACGT" % number for number in range(first, first + 1000)))
     script = (
         "import sys; from pathlib import Path\n"
-        "from domains.dna import DNA; from seqbert.domain import Report\n"
-        "print([sum(map(len, d.segments)) for d in DNA().read(Path(sys.argv[1]), Report())])"
+        "from domains.dna import DNA; from domains.sequences.reading import read_sequences\n"
+        "from seqbert.domain import Report; path = Path(sys.argv[1])\n"
+        "print(sum(map(len, next(DNA().read(path, Report())).segments)))\n"
+        "lengths = [len(record.sequence) for record in read_sequences(path, 'nucleotide', Report())]\n"
+        "print(len(lengths), lengths[0], sum(lengths[1:]))"
     )
     limit = 1 << 30
     done = subprocess.run(
@@ -177,4 +208,4 @@ def test_row33_a_record_of_200_megabases_in_one_line_is_read_within_one_gibibyte
         env={"OPENBLAS_NUM_THREADS": "1"},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)),
     )
-    assert done.stdout == "[200000000]\n", done.stderr
+    assert done.stdout == "200000000\n1000001 200000000 8000000\n", done.stderr

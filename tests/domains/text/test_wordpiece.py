@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from domains.text import Text, wordpiece
+from domains.text import Text, words
 from domains.text.domain import TextOptions
 from seqbert.domain import SPECIAL_TOKENS
 from seqbert.errors import ConfigError, DataError
@@ -120,12 +120,12 @@ def test_row6_training_twice_on_any_number_of_threads_gives_the_same_bytes():
 def test_counting_in_bounded_memory_gives_the_same_vocabulary(monkeypatch):
     text = [PANGRAM + " " + PANGRAM[start:] for start in range(40)]
     whole = Text().tokenizer(text, 150).to_str()
-    monkeypatch.setattr(wordpiece, "_CHUNKS_IN_MEMORY", 10)
+    monkeypatch.setattr(words, "_CHUNKS_IN_MEMORY", 10)
     assert Text().tokenizer(text, 150).to_str() == whole
 
 
 def test_beyond_a_cap_the_rarest_words_are_forgotten(monkeypatch):
-    monkeypatch.setattr(wordpiece, "_WORDS_IN_MEMORY", 2)
+    monkeypatch.setattr(words, "_WORDS_IN_MEMORY", 2)
     vocabulary = Text().tokenizer(["common frequent " * 9 + "rare"], 200).get_vocab()
     assert {"common", "frequent"} <= vocabulary.keys()
     assert "rare" not in vocabulary
@@ -134,7 +134,7 @@ def test_beyond_a_cap_the_rarest_words_are_forgotten(monkeypatch):
 def test_more_words_than_the_trainer_is_given_keep_their_proportions(monkeypatch):
     text = ["common frequent " * 900 + "frequent " * 450]
     whole = Text().tokenizer(text, 200).get_vocab()
-    monkeypatch.setattr(wordpiece, "_WORDS_TO_TRAINER", 100)
+    monkeypatch.setattr(words, "WORDS_TO_TRAINER", 100)
     assert Text().tokenizer(text, 200).get_vocab() == whole
 
 
