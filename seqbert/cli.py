@@ -265,6 +265,11 @@ def _report_lines(report: dict[str, Any]) -> list[str]:
             lines.append(f"{kind}: {reason}: {count:,}{f' (the first: {places[0]})' if places else ''}")
     lines += [f"{what}: {value:g}" for what, value in report["largest"].items()]
     lines += [f"file left out: {entry['file']}: {entry['reason']}" for entry in report["skipped_files"]]
+    if "kinds" in report["tokenizer"]:
+        kinds = report["tokenizer"]["kinds"].items()
+        lines.append("vocabulary: " + ", ".join(f"{kind} {row['share_of_entries']:.1%}" for kind, row in kinds))
+    if "split" in report:
+        lines.append("split: " + ", ".join(f"{key} {value}" for key, value in report["split"].items()))
     return lines
 
 

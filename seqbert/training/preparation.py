@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from seqbert import registry
+from seqbert.data.augmenting import chosen_augmentations
 from seqbert.data.building import BuildRequest, build_corpus
 from seqbert.data.cache import cache_folder
 from seqbert.data.corpus import Corpus
 from seqbert.data.fetching import STANDARD_INPUT, in_files
 from seqbert.data.vocabulary import extend_vocabulary
 from seqbert.domain import Augmentation, Domain
-from seqbert.errors import ConfigError, nearest
+from seqbert.errors import ConfigError
 from seqbert.objectives import ObjectiveConfig
 from seqbert.objectives.masked_lm import check_unit
 from seqbert.training.initialise import Initial, encoder_config, find_initial
@@ -62,7 +62,9 @@ class Preparation:
 
         plugin = self.plugins[corpus.domain]
         plugin.use(Tokenizer.from_str(corpus.tokenizer_json))
-        return chosen_augmentations(plugin, self.config.domains[corpus.domain].augment, f"domains.{corpus.domain}")
+        return chosen_augmentations(
+            plugin, self.config.domains[corpus.domain].augment, f"domains.{corpus.domain}.augment"
+        )
 
     def _check_direction(self, name: str) -> None:
         causal = self.objective(name).causal_lm is not None
@@ -112,23 +114,6 @@ def with_piped_data(config: PretrainConfig, world: World) -> PretrainConfig:
         domains[name] = dataclasses.replace(part, data=kept[: len(part.data)])
         kept = kept[len(part.data) :]
     return dataclasses.replace(config, domains=domains)
-
-
-def chosen_augmentations(domain: Domain, names: Sequence[str], section: str) -> dict[str, Augmentation]:
-    """The augmentations of a domain, whose tokenizer is in use, that a config names.
-
-    Raises:
-        ConfigError: The domain has no such augmentation; the message names the config's ``section``.
-    """
-    known = domain.augmentations() if names else {}
-    for name in names:
-        if name not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise ConfigError(
-                f'{section}.augment names "{name}", and the domain "{domain.name}" has no such augmentation: {has}.'
-                f"{nearest(name, known)}"
-            )
-    return {name: known[name] for name in names}
 
 
 def read_tokenizer(path: Path, key: str) -> str:
