@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 from domains.dna.options import DNAOptions
 from domains.dna.strands import AMBIGUOUS, BASES_OF, complements, reverse_complement
 from domains.sequences.alphabet import Alphabet, places
+from domains.sequences.bpe import train_bpe
 from seqbert.domain import SPECIAL_TOKENS
 from seqbert.errors import ConfigError
 
@@ -26,7 +26,7 @@ STRETCH = 512
 """Letters beyond which no learned word reaches: texts are cut so, counted from their start, and memory is bounded."""
 
 _LONGEST_WORD = 16  # as SentencePiece, with which DNABERT-2's vocabulary was learned, has it by default
-_LEARNED_FROM = 2**15  # stretches: 16.8 million bases, from which 4,096 words are learned in half a minute
+_LEARNED_FROM = 2**24  # bases, from which 4,096 words are learned in half a minute
 _AT_ONCE = 2**16  # letters that go to the tokenizer as one text; a multiple of STRETCH
 
 _NO_DIGIT = np.uint8(4)
@@ -350,12 +350,12 @@ class BpeTokens(Tokens):
         self.step = STRETCH
 
     def make(self, segments: Iterable[str], vocab_size: int | None) -> Tokenizer:
-        """Learns a vocabulary from at most 2^15 stretches of 512 letters, drawn evenly from all of ``segments``.
+        """Learns a vocabulary from at most 2^24 letters, in stretches of 512 taken evenly from all of ``segments``.
 
         Raises:
             ConfigError: ``vocab_size`` leaves no room for a word.
         """
-        from tokenizers import Regex, decoders, pre_tokenizers, trainers
+        from tokenizers import Regex, decoders, pre_tokenizers
 
         alphabet = self.bases + AMBIGUOUS
         size = BPE_VOCABULARY if vocab_size is None else vocab_size
@@ -367,18 +367,7 @@ class BpeTokens(Tokens):
         patterns = [f".{{1,{STRETCH}}}", f"[{self.bases}]+|."]
         cuts = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns])
         tokenizer = self.alphabet.tokenizer([*alphabet], cuts, decoders.Fuse())
-        learned = _bpe(tokenizer)
-        trainer = trainers.BpeTrainer(
-            vocab_size=size,
-            min_frequency=2,
-            special_tokens=list(SPECIAL_TOKENS),
-            initial_alphabet=list(alphabet),
-            limit_alphabet=len(alphabet),
-            max_token_length=_LONGEST_WORD,
-            show_progress=False,
-        )
-        learned.train_from_iterator(_sampled(segments), trainer)
-        return learned
+        return train_bpe(tokenizer, segments, size, _LONGEST_WORD, cuts, _LEARNED_FROM, STRETCH)
 
     def cut(self, texts: Sequence[str], frame: int = 0) -> Cut:
         """See :meth:`Tokens.cut`; there are no frames."""
@@ -410,34 +399,3 @@ def _letters_of(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """The letters of all texts end to end, ``[letters]`` uint8, and how many each has, ``[texts]``."""
     letters = np.frombuffer("".join(texts).encode("latin-1", "replace"), np.uint8)
     return letters, np.fromiter(map(len, texts), np.int64, len(texts))
-
-
-def _bpe(fixed: Tokenizer) -> Tokenizer:
-    """A tokenizer with all the parts of a fixed one but its model, which is still to be learned."""
-    from tokenizers import Tokenizer, models
-
-    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL_TOKENS[1]))
-    tokenizer.normalizer = fixed.normalizer
-    tokenizer.pre_tokenizer = fixed.pre_tokenizer
-    tokenizer.decoder = fixed.decoder
-    tokenizer.post_processor = fixed.post_processor
-    return tokenizer
-
-
-def _sampled(segments: Iterable[str]) -> Iterator[str]:
-    """Stretches of all segments, at most so many, each as likely as any other (Vitter 1985, algorithm R).
-
-    The same segments give the same stretches.
-    """
-    generator = random.Random(0)
-    kept: list[str] = []
-    met = 0
-    for segment in segments:
-        for start in range(0, len(segment), STRETCH):
-            place = len(kept) if len(kept) < _LEARNED_FROM else generator.randrange(met + 1)
-            met += 1
-            if place == len(kept):
-                kept.append(segment[start : start + STRETCH])
-            elif place < _LEARNED_FROM:
-                kept[place] = segment[start : start + STRETCH]
-    return iter(kept)

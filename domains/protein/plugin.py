@@ -41,7 +41,7 @@ _MEANINGS: Mapping[str, str] = {
     "U": "U (selenocysteine) kept",
     "O": "O (pyrrolysine) kept",
 }
-_ALONE = "X*-"  # no token of several residues holds one of these
+_ALONE = r"[X*-]"  # no token of several residues holds one of these
 _INSERTED = bytes(range(ord("a"), ord("z") + 1))
 
 
@@ -144,7 +144,8 @@ class Protein(Domain):
         if self.options.tokens == "residue":
             return residues
         size = BPE_VOCABULARY if vocab_size is None else vocab_size
-        return train_bpe(residues, segments, size, self.options.longest_token, _ALONE)
+        cuts = pre_tokenizers.Split(Regex(_ALONE), "isolated")
+        return train_bpe(residues, segments, size, self.options.longest_token, cuts)
 
     def use(self, tokenizer: Tokenizer) -> None:
         """Takes a tokenizer by residue, or by bpe where the options say so.

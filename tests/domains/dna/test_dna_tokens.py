@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domains.dna import AMBIGUOUS, DNA, DNAOptions, plugin, reverse_complement
+from domains.sequences.bpe import evenly
 from seqbert.domain import SPECIAL_TOKENS, Report
 from seqbert.errors import ConfigError
 
@@ -206,15 +207,11 @@ def test_a_learned_vocabulary_needs_room_for_words():
         DNA(DNAOptions(tokens="bpe")).tokenizer(CORPUS, 20)
 
 
-def test_more_is_met_than_words_are_learned_from(monkeypatch):
-    from domains.dna import tokens as module
-
-    monkeypatch.setattr(module, "_LEARNED_FROM", 5)
-    segments = ["A" * 700, "C" * 5000, "G" * 30]
-    sampled = list(module._sampled(segments))
-    assert len(sampled) == 5 and sampled == list(module._sampled(segments))
-    assert set(map(len, sampled)) <= {512, 700 - 512, 5000 % 512, 30}
-    assert any("C" in stretch for stretch in sampled)
+def test_of_long_segments_stretches_are_taken_evenly():
+    taken = list(evenly(["A" * 700, "C" * 5000, "G" * 30], 2048, 512))
+    assert sum(map(len, taken)) <= 2048
+    assert set(map(len, taken)) <= {512, 700 - 512, 5000 % 512, 30}
+    assert any("C" in stretch for stretch in taken)
 
 
 def test_the_last_bases_of_blocks_are_kept_spelled_or_dropped(tmp_path):
