@@ -176,7 +176,11 @@ def _domains(arguments: list[str]) -> int:
         if "error" in row:
             print(f"  cannot be used: {row['error']}\n")
             continue
-        print(f"  reads    {', '.join(f'{ending} {what}' for ending, what in row['formats'].items())}")
+        endings: dict[str, list[str]] = {}
+        for ending, what in row["formats"].items():
+            endings.setdefault(what, []).append(ending)
+        for what, same in endings.items():
+            print(f"  reads {what} ({' '.join(same)})")
         print(f"  bits per {row['symbol']}; masking units: token{'' if row['unit'] == 'token' else ', ' + row['unit']}")
         for option in row["options"]:
             default = json.dumps(option["default"], ensure_ascii=False)
@@ -268,8 +272,11 @@ def _report_lines(report: dict[str, Any]) -> list[str]:
     if "kinds" in report["tokenizer"]:
         kinds = report["tokenizer"]["kinds"].items()
         lines.append("vocabulary: " + ", ".join(f"{kind} {row['share_of_entries']:.1%}" for kind, row in kinds))
-    if "split" in report:
-        lines.append("split: " + ", ".join(f"{key} {value}" for key, value in report["split"].items()))
+    split = report["split"]
+    facts = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in split.items() if key != "by")
+    lines.append(
+        f"held out by {split['by']}: {facts}" if split["by"] else "held out at random; equal documents together"
+    )
     return lines
 
 

@@ -167,6 +167,7 @@ class Report:
         self.files: list[str] = []
         self.skipped_files: list[tuple[str, str]] = []
         self._last_repaired = ""
+        self._last_reasons: list[str] = []
 
     def repaired(self, source: str, reason: str, detail: str = "") -> None:
         """Says that the record at ``source``, which is given all the same, was changed; it may have several reasons.
@@ -182,13 +183,18 @@ class Report:
         self._refuse(source, reason, detail)
         if source != self._last_repaired:
             self.repaired_records += 1
-            self._last_repaired = source
+            self._last_repaired, self._last_reasons = source, []
         self.repairs[reason] += 1
+        self._last_reasons.append(reason)
         self._keep_example(reason, source)
 
     def skipped(self, source: str, reason: str, detail: str = "") -> None:
-        """Says that the record at ``source`` is left out, and why; as :meth:`repaired`."""
+        """Says that the record at ``source`` is left out, and why; as :meth:`repaired`, which it takes back."""
         self._refuse(source, reason, detail)
+        if source and source == self._last_repaired:
+            self.repaired_records -= 1
+            self.repairs -= Counter(self._last_reasons)
+            self._last_repaired = ""
         self.skipped_records += 1
         self.skips[reason] += 1
         self._keep_example(reason, source)

@@ -141,7 +141,7 @@ def read_documents(
             ) from error
         return
     for file in files:
-        before, skipped_before = report.yielded, report.skipped_records
+        before, skipped_before, skips_before = report.yielded, report.skipped_records, report.skips.copy()
         report.place = str(file.path)
         read = partial(domain.read, file.path, report)
         try:
@@ -158,7 +158,7 @@ def read_documents(
             report.skipped_files.append((str(file.path), kept + str(error)))
             continue
         if report.yielded == before and (file.named or report.skipped_records == skipped_before):
-            reasons = "; ".join(f"{reason} ({count})" for reason, count in report.skips.items())
+            reasons = "; ".join(f"{reason} ({count})" for reason, count in (report.skips - skips_before).items())
             if report.skipped_records == skipped_before:
                 reasons = f"it looks like {describe(_head(file.path))}"
             problem = f'The file "{file.path}" holds nothing that the domain "{domain.name}" can use: {reasons}.'

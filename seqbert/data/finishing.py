@@ -312,9 +312,10 @@ class _Finisher:
             "vocab_size": self.domain.vocabulary.get_vocab_size(),
             "sha256": hashlib.sha256((self.folder / "tokenizer.json").read_bytes()).hexdigest(),
         }
+        report["split"] = {"by": None}
         if table.ties is not None:
             held_out = kept == 0
-            report["split"] = table.ties.report(held_out if held_out.any() else None)
+            report["split"] |= table.ties.report(held_out if held_out.any() else None)
         if kinds := self.domain.token_kinds():
             report["tokenizer"]["kinds"] = _shares(kinds, counts)
         if self.domain.balance is not None:

@@ -117,6 +117,7 @@ class Inputs:
         cut: Records of which tokens were cut off.
         windowed: Records that were laid out in several windows.
         cut_tokens: Tokens that were cut off.
+        max_length: Most tokens of a sequence, special tokens included.
     """
 
     record: np.ndarray
@@ -126,6 +127,7 @@ class Inputs:
     cut: int
     windowed: int
     cut_tokens: int
+    max_length: int
 
     def __len__(self) -> int:
         return len(self.record)
@@ -192,6 +194,7 @@ def lay_out(records: Records, shape: Shape, max_length: int, long: Long, stride:
         cut,
         windowed,
         cut_tokens,
+        max_length,
     )
 
 
@@ -333,11 +336,9 @@ class Batcher:
         begin, end = np.array([self.cls_id]), np.array([self.sep_id])
         for parts, variant in zip(self.inputs.parts[chosen].tolist(), self._variants(chosen, variants), strict=True):
             pieces = [begin]
-            for number, part in enumerate(parts):
-                if part[0] >= 0:
-                    tokens, _ = self._part(part, variant)
-                    pieces += [tokens, end]
-                    segments.append(np.full(len(tokens) + 1 + (number == 0), number, np.int64))
+            for number, (tokens, _) in enumerate(self._changed(parts, variant)):
+                pieces += [tokens, end]
+                segments.append(np.full(len(tokens) + 1 + (number == 0), number, np.int64))
             ids += pieces
             lengths.append(sum(map(len, pieces)))
         batch = PackedBatch.of(
@@ -362,27 +363,35 @@ class Batcher:
         found = []
         for parts, variant in zip(self.inputs.parts[chosen].tolist(), self._variants(chosen, variants), strict=True):
             pieces, base = [np.zeros(1, np.int64)], 1
-            for part in parts:
-                if part[0] >= 0:
-                    _, source = self._part(part, variant)
-                    width = part[2] - part[1]
-                    pieces += [base + source, np.array([base + width])]
-                    base += width + 1
+            for part, (_, source) in zip(parts, self._changed(parts, variant), strict=False):
+                width = part[2] - part[1]
+                pieces += [base + source, np.array([base + width])]
+                base += width + 1
             found.append(np.concatenate(pieces))
         return found
 
     def _variants(self, chosen: np.ndarray, variants: np.ndarray | None) -> list[int]:
         return [self.variant] * len(chosen) if variants is None else variants.tolist()
 
-    def _part(self, part: list[int], variant: int) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of a part in a variant, and which of the part's each of them stems from."""
-        low, high = int(self.records.text_start[part[0]]) + part[1], int(self.records.text_start[part[0]]) + part[2]
-        ids = self.records.ids[low:high]
-        if self.augmentation is None or variant == 0:
-            return ids, np.arange(high - low)
-        units = None if self.records.units is None else self.records.units[low:high]
-        changed, source = self.augmentation.change(ids, units, variant)
-        return changed[: high - low], source[: high - low]  # a sequence has no room for more
+    def _changed(self, parts: list[list[int]], variant: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The tokens of each part in a variant, and which of the part's each of them stems from.
+
+        A variant may have more tokens; it is cut only where the sequence would be longer than ``max_length``.
+        """
+        texts = [part for part in parts if part[0] >= 0]
+        room = self.inputs.max_length - 1 - sum(high - low + 1 for _, low, high in texts)
+        found = []
+        for text, first, last in texts:
+            low, high = (int(self.records.text_start[text]) + place for place in (first, last))
+            ids, source = self.records.ids[low:high], np.arange(high - low)
+            if self.augmentation is not None and variant:
+                units = None if self.records.units is None else self.records.units[low:high]
+                ids, source = self.augmentation.change(ids, units, variant)
+                limit = high - low + max(room, 0)
+                room -= min(len(ids), limit) - (high - low)
+                ids, source = ids[:limit], source[:limit]
+            found.append((ids, source))
+        return found
 
     def _by_length(self, items: np.ndarray) -> np.ndarray:
         longest = np.maximum.reduceat(self.inputs.lengths, self.inputs.items[:-1])[items] if len(items) else items

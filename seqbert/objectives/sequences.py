@@ -93,6 +93,7 @@ class _Builder:
 
     def __init__(self, source: Source) -> None:
         self._store = source.split.store
+        self._max_length = source.max_length
         self._offsets = source.split.offset if source.corpus.overlap else None
         self._has_units = source.split.has_units
         special = source.corpus.special_ids
@@ -110,13 +111,16 @@ class _Builder:
         if self._offsets is not None:
             self._segments.append(np.ones(1, bool))
         length = 1
+        room = self._max_length - 1 - sum(stop - start + 1 for start, stop in parts)
         for number, (start, stop) in enumerate(parts):
             ids = self._store.ids(start, stop)
             starts = self._store.unit_starts(start, stop) if self._has_units else None
             segments = None if self._offsets is None else _segment_starts(self._offsets, start, stop)
+            most = len(ids) + room
             for augmentation, variant in changes:
                 if variant:
-                    ids, starts, segments = _changed(augmentation, variant, ids, starts, segments)
+                    ids, starts, segments = _changed(augmentation, variant, ids, starts, segments, most)
+            room = most - len(ids)
             width = len(ids) + 1
             self._ids += [ids, self._sep]
             self._segment_ids.append(np.full(width + (number == 0), number, np.int64))
@@ -151,12 +155,21 @@ def _segment_starts(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
 
 
 def _changed(
-    augmentation: Augmentation, variant: int, ids: np.ndarray, starts: np.ndarray | None, segments: np.ndarray | None
+    augmentation: Augmentation,
+    variant: int,
+    ids: np.ndarray,
+    starts: np.ndarray | None,
+    segments: np.ndarray | None,
+    most: int,
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """A variant of a part, with the units and segments that its tokens belong to; at most as long as the part was."""
+    """A variant of a part, with the units and segments that its tokens belong to.
+
+    It may have more tokens, as other letters merge otherwise; of a window of a longer document what is beyond ``most``
+    is left for another window.
+    """
     units = _numbered(starts)
     new, source = augmentation.change(ids, units, variant)
-    new, source = new[: len(ids)], source[: len(ids)]
+    new, source = new[:most], source[:most]
     return new, _starts(units, source, np.uint8), _starts(_numbered(segments), source, bool)
 
 

@@ -161,6 +161,16 @@ def test_files_are_told_by_their_first_bytes(content: bytes, kind: str) -> None:
     assert describe(content) == kind
 
 
+def test_a_record_that_is_skipped_after_all_is_not_repaired_too() -> None:
+    report = Report()
+    report.repaired("a:1", "mended")
+    report.skipped("a:1", "too short")
+    report.repaired("a:2", "mended")
+    report.yielded += 1
+    assert report.to_dict()["records"] == {"in": 2, "read": 0, "repaired": 1, "skipped": 1}
+    assert report.to_dict()["repaired"] == {"mended": 1}
+
+
 def test_a_report_is_the_same_after_it_was_written_and_read() -> None:
     report = Report()
     report.note("comments", 2)

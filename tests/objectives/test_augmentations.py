@@ -59,6 +59,26 @@ def test_a_variant_is_a_function_of_seed_and_step_and_of_no_share_or_worker(corp
     assert sorted(shares[0] + shares[1]) == sorted(whole)
 
 
+def doubled(ids: np.ndarray, units: np.ndarray | None, variant: int) -> tuple[np.ndarray, np.ndarray]:
+    source = np.repeat(np.arange(len(ids)), 1 + variant)
+    return ids[source], source
+
+
+def test_a_variant_with_more_tokens_is_cut_only_at_the_longest_sequence(corpus: Corpus) -> None:
+    objective = Objective(ObjectiveConfig(), corpus)
+    plain, changed = (source_of(corpus, objective, chosen) for chosen in ({}, {"doubled": Augmentation(2, doubled)}))
+    whole = cut = 0
+    for step in range(8):
+        for before, after in zip(
+            rows(objective.examples(plain, step)), rows(objective.examples(changed, step)), strict=True
+        ):
+            twice = [token for token in before[1:-1] for _ in range(2)]
+            assert after in (before, [before[0], *twice[: 32 - 2], before[-1]])
+            whole += len(after) > len(before) and len(after) == 2 * len(before) - 2
+            cut += len(after) == 32
+    assert whole > 5 and cut > 5
+
+
 def test_both_parts_of_a_pair_are_given_the_same_variant(corpus: Corpus) -> None:
     objective = Objective(ObjectiveConfig(pair="sentence_order"), corpus)
     plain, changed = (source_of(corpus, objective, chosen) for chosen in ({}, {"backwards": BACKWARDS}))
