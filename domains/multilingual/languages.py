@@ -51,6 +51,7 @@ https://meta.wikimedia.org/wiki/Special_language_codes."""
 _VARIANTS = re.compile(r"(?<=[-_])(mono|poly)tonic\b", re.IGNORECASE)
 _ENCODING_AND_MODIFIER = re.compile(r"[.@].*")  # of a POSIX locale: de_DE.UTF-8@euro
 _SEPARATORS = re.compile("[-_]")
+_ALPHABETIC = re.compile(r"[a-z]+(?![^-_])", re.IGNORECASE)  # the first subtag (RFC 5646, section 2.1)
 _PRIMARY = re.compile(r"[a-z]{2,3}(?=[-_@]|$)")
 _LAST = re.compile(r"(?<=[-_])[a-z]{2}$")
 _FILE_KINDS = frozenset(
@@ -103,7 +104,7 @@ def read_tag(written: str) -> tuple[Language | None, str]:
 
     >>> read_tag("pt-br")[0]
     Language(code='pt', tag='pt-BR', script='Latn')
-    >>> read_tag("en-XY"), read_tag("12")
+    >>> read_tag("en-YY"), read_tag("12")
     ((Language(code='en', tag='en', script=''), 'language tags with a subtag that IANA does not register'), \
 (None, 'language tags that are not well-formed (BCP 47)'))
     """
@@ -232,6 +233,8 @@ def _parse(tag: str) -> tuple[langcodes.Language | None, str]:
     import langcodes
     from langcodes.tag_parser import LanguageTagError
 
+    if not _ALPHABETIC.match(tag):  # which langcodes lets pass
+        return None, MALFORMED
     try:
         language = langcodes.Language.get(langcodes.standardize_tag(tag, macro=True))
     except LanguageTagError:

@@ -1,4 +1,4 @@
-"""Running text: plain text, Markdown and JSON Lines as sentences, spelled by a learned WordPiece."""
+"""Running text: files of many formats as documents of sentences, spelled by WordPiece, byte pairs or unigram pieces."""
 
 from domains.text.domain import Text
 

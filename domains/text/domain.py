@@ -118,7 +118,7 @@ class Text(Domain):
     Options: ClassVar[type] = TextOptions
     formats: ClassVar[Mapping[str, str]] = FORMATS
     symbol: ClassVar[str] = "character"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)

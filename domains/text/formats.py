@@ -72,8 +72,8 @@ def format_of(path: Path, text_field: str, encoding: str) -> Format:
         return "markdown"
     if looks not in _PLAIN:
         raise DataError(
-            f"{path} looks like {looks}, which is not read as text. If it is text, set the option format to one of "
-            f"{', '.join(get_args(Format))}; the endings that are known are {', '.join(FORMATS)}."
+            f"{path} looks like {describe(head)}, which is not read as text. If it is text, set the option format to "
+            f"one of {', '.join(get_args(Format))}; the endings that are known are {', '.join(FORMATS)}."
         )
     return "text"
 

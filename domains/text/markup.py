@@ -103,7 +103,8 @@ class HtmlPage(HTMLParser):
     def close(self) -> None:
         """Ends the page, and with it its last block."""
         super().close()
-        self.left_out = self.left_out and bool(self._hidden)
+        left_out = self.left_out or bool(self.rawdata.strip())  # an open script stays there
+        self.left_out = left_out and bool(self._hidden)
         self._end_block()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -32,6 +32,8 @@ _ENDINGS: dict[str, Format] = {
     ".iob2": "columns",
 }
 _CONLLU = re.compile(r"(#[^\n]*\n)*1(-\d+)?(\t[^\t\n]*){9}\n")
+_SEPARATED: dict[str, Format] = {"\t": "tsv", ",": "csv"}
+_NAME = re.compile(r"[^\W\d][\w .:-]{0,39}")  # of a column; it begins with no ">", "@", "#" or "**"
 _TELLING_NOTHING = ("", ".txt")
 
 
@@ -70,11 +72,12 @@ def format_of(path: Path, task: Task, domain: Domain) -> Format:
         return "conllu" if _CONLLU.match(text) else "columns"
     if by_ending:
         return by_ending
-    if (suffix not in _TELLING_NOTHING or b"\0" in head) and domain.reads(path):
+    whole = text if len(head) < HEAD else text.rpartition("\n")[0]
+    table = None if b"\0" in head or suffix in domain.formats else _certain_table(whole, task)
+    if table is None and (suffix not in _TELLING_NOTHING or b"\0" in head) and domain.reads(path):
         return "records"
     check_is_text(path, head)
-    whole = len(head) < HEAD
-    return _by_content(path, text if whole else text.rpartition("\n")[0], task, domain)
+    return table or _by_content(path, whole, task, domain)
 
 
 def read_head(path: Path) -> bytes:
@@ -153,14 +156,9 @@ def check_is_text(path: Path, head: bytes) -> None:
 
 
 def _by_content(path: Path, text: str, task: Task, domain: Domain) -> Format:
-    lines = text.split("\n")
-    filled = [line for line in lines if line.strip()]
-    if text.lstrip()[:1] in ("{", "["):
-        return _kind_of_json(text)
-    if _CONLLU.match(text):
-        return "conllu"
-    if task == "tagging" and _looks_like_columns(lines):
-        return "columns"
+    filled = [line for line in text.split("\n") if line.strip()]
+    if general := _general_format(text, task):
+        return general
     if _evenly(filled, "\t"):
         return "tsv"
     if domain.reads(path):
@@ -174,6 +172,24 @@ def _by_content(path: Path, text: str, task: Task, domain: Domain) -> Format:
     )
 
 
+def _certain_table(text: str, task: Task) -> Format | None:
+    """The format of what is a table whatever a domain thinks of it, as one with a header is for the text domain."""
+    filled = [line for line in text.split("\n") if line.strip()]
+    for separator, kind in _SEPARATED.items():
+        if len(filled) > 1 and _evenly(filled, separator) and _is_header(filled[0].split(separator)):
+            return kind
+    return _general_format(text, task)
+
+
+def _general_format(text: str, task: Task) -> Format | None:
+    """JSON, CoNLL-U and, for tagging, columns."""
+    if text.lstrip()[:1] in ("{", "["):
+        return _kind_of_json(text)
+    if _CONLLU.match(text):
+        return "conllu"
+    return "columns" if task == "tagging" and _looks_like_columns(text.split("\n")) else None
+
+
 def _looks_like_columns(lines: list[str]) -> bool:
     """Words with labels: lines of as many cells each, in sentences with blank lines between."""
     words = [line.split() for line in lines if line.strip() and not line.startswith(("# ", "-DOCSTART-"))]
@@ -184,6 +200,12 @@ def _looks_like_columns(lines: list[str]) -> bool:
 def _evenly(lines: list[str], separator: str) -> bool:
     counts = {line.count(separator) for line in lines}
     return len(counts) == 1 and counts != {0}
+
+
+def _is_header(cells: list[str]) -> bool:
+    """Whether cells can be the names of columns: short, different, and neither numbers nor a domain's own marks."""
+    names = [cell.strip().strip('"') for cell in cells]
+    return len(set(names)) == len(names) and all(_NAME.fullmatch(name) for name in names)
 
 
 def _kind_of_json(text: str) -> Format:
