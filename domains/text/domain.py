@@ -200,6 +200,8 @@ class Text(Domain):
 
     def canonical(self, raw: str) -> str:
         """Text in canonical form, by the normalizer that the tokenizer carries."""
+        if raw.isascii() and raw.isprintable():  # the same, several times faster
+            return " ".join((raw.lower() if self.options.lowercase else raw).split())
         return str(self._canonical_form.normalize_str(replace_surrogates(raw)))
 
     def tokenizer(self, segments: Iterable[str], vocab_size: int | None) -> Tokenizer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import re
@@ -67,7 +68,7 @@ def format_of(path: Path, text_field: str, encoding: str) -> Format:
     if certain or hint:
         return certain or hint or "text"
     text = decoded_head(head, encoding)
-    looks = describe(text.encode("utf-8", "replace"))
+    looks = describe(head if codecs.lookup(encoding).name == "utf-8" else text.encode("utf-8", "replace"))
     if _MARKDOWN.match(text):
         return "markdown"
     if looks not in _PLAIN:

@@ -95,8 +95,14 @@ class HtmlPage(HTMLParser):
         self._heading = False
         self._hidden: list[str] = []
 
-    def take_blocks(self) -> list[Block]:
-        """The blocks that have ended since the last call, in order."""
+    def take_blocks(self, longest: int | None = None) -> list[Block]:
+        """The blocks that have ended since the last call, in order.
+
+        Args:
+            longest: Characters above which a block that has not ended is taken too; what follows is another.
+        """
+        if longest is not None and sum(map(len, self._text)) > longest:
+            self._end_block()
         taken, self._blocks = self._blocks, []
         return taken
 

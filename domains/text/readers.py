@@ -94,11 +94,11 @@ def html_records(path: Path, report: Report, encoding: str = "utf-8") -> Iterato
     page = HtmlPage()
     record: Record | None = None
     for number, text in _stretches(path, encoding):
-        if record is not None:
+        if record is not None and record.blocks:
             yield record
         page.feed(text)
         record = _of_whole_file(path, number, report)
-        record.blocks = page.take_blocks()
+        record.blocks = page.take_blocks(LONGEST_LINE)
         record.metadata = {"language": page.language} if page.language else {}
     if record is not None:
         page.close()
