@@ -118,12 +118,16 @@ class Protein(Domain):
         Raises:
             DataError: A character is no residue, and the option ``unknown`` is not "replace".
         """
+        return self.cell(raw, Report(), "")
+
+    def cell(self, raw: str, report: Report, source: str) -> str:
+        """See :meth:`canonical`; what it changes is told to ``report``."""
         text = "".join(raw.split())
         cleaned = self._alphabet.clean(text.encode("latin-1", "replace"))
         if cleaned.unknown_at and self.options.unknown != "replace":
             problem = _problem(text[cleaned.unknown_at - 1], cleaned.unknown_at)
             raise DataError(f"{raw[:40]!r} is no protein: {problem}. Mend it, or set the option unknown to replace.")
-        return self._told(cleaned, "", Report())
+        return self._told(cleaned, source, report)
 
     def tokenizer(self, segments: Iterable[str], vocab_size: int | None) -> Tokenizer:
         """A token a residue, for which ``segments`` are not looked at; or tokens learned from them by bpe.

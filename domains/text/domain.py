@@ -204,6 +204,11 @@ class Text(Domain):
             return " ".join((raw.lower() if self.options.lowercase else raw).split())
         return str(self._canonical_form.normalize_str(replace_surrogates(raw)))
 
+    def cell(self, raw: str, report: Report, source: str) -> str:
+        """See :meth:`canonical`; marks that it takes out are told to ``report``."""
+        report.tally(_MARKS_REMOVED, len(INVISIBLE.findall(raw)), source)
+        return self.canonical(raw)
+
     def tokenizer(self, segments: Iterable[str], vocab_size: int | None) -> Tokenizer:
         """A tokenizer learned from ``segments``; at most 8192 entries if ``vocab_size`` is None."""
         size = DEFAULT_VOCAB_SIZE if vocab_size is None else vocab_size
@@ -300,13 +305,15 @@ class Text(Domain):
         segments = []
         for text, whole in record.blocks:
             removed = len(INVISIBLE.findall(text))
-            report.tally("control characters and invisible marks removed", removed, record.source)
+            report.tally(_MARKS_REMOVED, removed, record.source)
             for sentence in [text] if whole else split_sentences(text, language):
                 canonical = self.canonical(sentence)
                 if canonical:
                     segments.append(canonical)
         return segments
 
+
+_MARKS_REMOVED = "control characters and invisible marks removed"
 
 _SPLITTERS = ("Split", "BertPreTokenizer")
 _BYTE_TOKENS = frozenset(BYTE_TOKENS)
