@@ -283,12 +283,22 @@ class Corpus:
         """Bits that a unigram model of the training part needs for each token id, ``[vocab_size]`` float64.
 
         Counts are raised by one (Laplace), so that a token seen only in validation has a finite cost. Special
-        tokens are never targets and take no share.
+        tokens are never targets and take no share. Where tokens overlap, the next token shows all symbols of a target
+        but the first, so that the choice is among the tokens that go on alike.
         """
         counts = read_columns(self.folder / "vocabulary.arrow")["count"].astype(np.float64) + 1.0
         counts[self.special_mask] = 0.0
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log2(counts.sum()) - np.log2(counts))
+        choices = counts.sum()
+        if self.overlap:
+            from tokenizers import Tokenizer
+
+            vocabulary = Tokenizer.from_str(self.tokenizer_json)
+            shown = [(vocabulary.id_to_token(number) or "")[1:] for number in range(len(counts))]
+            _, group = np.unique(shown, return_inverse=True)
+            choices = np.bincount(group, counts)[group]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bits = np.log2(choices) - np.log2(counts)
+        return np.where(self.special_mask, np.inf, bits)
 
     @cached_property
     def store(self) -> TokenStore:

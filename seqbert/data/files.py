@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def find_inputs(
 
 
 def _add_folder(folder: Path, domain: Domain, inputs: Inputs) -> None:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not _hidden(path, folder))
+    files = files_inside(folder)
     known = [path for path in files if domain.reads(path)]
     if not known:
         found = f"it holds {len(files)} files, none of them of a kind it knows" if files else "it is empty"
@@ -94,6 +95,20 @@ def _add_folder(folder: Path, domain: Domain, inputs: Inputs) -> None:
         )
     inputs.files += [InputFile(path, False) for path in known]
     inputs.unknown += sorted(set(files) - set(known))
+
+
+def files_inside(folder: Path) -> list[Path]:
+    """The files of a folder and those below it, sorted; links to folders are followed, hidden names left out."""
+    found: list[Path] = []
+    seen = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        if (real := os.path.realpath(place)) in seen:  # a link that leads back
+            folders.clear()
+            continue
+        seen.add(real)
+        found += [path for name in names if not name.startswith(".") and (path := Path(place, name)).is_file()]
+    return sorted(found)
 
 
 def _add_glob(pattern: str, domain: Domain, inputs: Inputs) -> None:
@@ -111,7 +126,3 @@ def _add_fetched(files: list[Path], domain: Domain, inputs: Inputs) -> None:
     known = files if len(files) == 1 else [file for file in files if domain.reads(file)]
     inputs.files += [InputFile(file, len(files) == 1) for file in known]
     inputs.unknown += [file for file in files if file not in known]
-
-
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)

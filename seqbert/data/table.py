@@ -10,6 +10,7 @@ from typing import cast
 from seqbert.data.cache import cache_folder
 from seqbert.data.conll import column_rows, conllu_rows
 from seqbert.data.fetching import STANDARD_INPUT, fetch, is_address, keep_standard_input
+from seqbert.data.files import files_inside
 from seqbert.data.squad import is_squad, squad_rows
 from seqbert.data.table_examples import ExampleMaker
 from seqbert.data.table_files import format_of, is_table, read_head
@@ -191,8 +192,7 @@ def _text_of(document: Document, domain: Domain) -> str:
 
 
 def _inside(folder: Path, domain: Domain | None) -> list[Path]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    files = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    files = files_inside(folder)
     known = [path for path in files if domain is None or is_table(path) or domain.reads(path)]
     if not known:
         found = f"none of its {len(files)} files is a table or of a kind that is read" if files else "it is empty"

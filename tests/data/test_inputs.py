@@ -194,3 +194,15 @@ def test_of_a_fetched_folder_what_the_domain_does_not_read_is_listed(tmp_path: P
     corpus = build_corpus(BuildRequest(Letters(), ["memory://mixed"]), tmp_path / "cache")
     assert corpus.report["files"] == 1
     assert [Path(row["file"]).name for row in corpus.report["skipped_files"]] == ["README"]
+
+
+def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    write_documents(tmp_path / "elsewhere" / "a.letters", documents=30)
+    (tmp_path / "elsewhere" / ".hidden.letters").write_text("x")
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "back").symlink_to(folder)
+    corpus = build_corpus(BuildRequest(Letters(), [str(folder)]), tmp_path / "cache")
+    assert corpus.report["files"] == 1 and corpus.report["records"]["read"] == 30
