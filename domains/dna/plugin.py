@@ -118,6 +118,9 @@ class DNA(Domain):
     def _read_regions(self, path: Path, names: Names, report: Report) -> Iterator[Document]:
         genome = Genome(path)
         for number, region in enumerate(read_bed(Path(self.options.regions), report), 1):
+            if genome.length(region.contig) is None:  # of several files another may have it
+                report.note("regions on contigs that a file does not have")
+                continue
             if fault := genome.fault(region):
                 report.skipped(region.source, fault, region.place)
                 continue

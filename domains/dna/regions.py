@@ -148,7 +148,7 @@ class Genome:
         if contig is None:
             return "a region on a contig that the file does not have"
         if not contig.even:
-            return "a region on a contig whose lines are of different lengths, so that no position is known"
+            return "a region on a contig with lines of different lengths, blanks or comments: no position is known"
         if not 0 <= region.start < region.end <= contig.length:
             return "a region that reaches beyond its contig"
         return ""
@@ -168,14 +168,17 @@ class Genome:
             letters = self._file.read(last + 1 - first).translate(None, b"\r\n")
         except DAMAGE as error:
             raise damaged(self.path, error) from error
-        if len(letters) != region.end - region.start or b">" in letters:
+        if len(letters) != region.end - region.start or not letters.translate(None, b"*-.").isalpha():
             raise DataError(f"{self.path} is not as its index says: make {self.path}.fai anew, or remove it.")
         return letters
 
     def _read_index(self) -> dict[str, _Contig] | None:
-        """What ``FILE.fai`` says; None where it is missing, malformed or of another file."""
+        """What ``FILE.fai`` says; None where it is missing, malformed, older than the file, or of another one."""
+        index = self.path.with_name(self.path.name + ".fai")
         try:
-            lines = self.path.with_name(self.path.name + ".fai").read_text(encoding="utf-8").splitlines()
+            if index.stat().st_mtime < self.path.stat().st_mtime:
+                return None
+            lines = index.read_text(encoding="utf-8").splitlines()
             rows = [line.split("\t") for line in lines]
             contigs = {
                 name: _Contig(int(length), int(offset), int(bases), int(width))
@@ -183,9 +186,8 @@ class Genome:
             }
         except (OSError, ValueError):
             return None
-        named = list(contigs.items())
         fits = contigs and all(0 < c.bases <= c.width or not c.length for c in contigs.values())
-        return contigs if fits and all(self._begins_at(*one) for one in (named[0], named[-1])) else None
+        return contigs if fits and all(self._begins_at(*one) for one in contigs.items()) else None
 
     def _begins_at(self, name: str, contig: _Contig) -> bool:
         """Whether the header of this contig stands before its first base, and its last base ends its sequence."""
@@ -215,7 +217,10 @@ class Genome:
                 name = words[0].decode("utf-8", "replace") if words else ""
                 offset, length, bases, width, even, ended = place, 0, 0, 0, True, False
                 continue
-            letters = len(line.rstrip(b"\r\n"))
+            text = line.rstrip(b"\r\n")
+            if text[:1] in (b";", b"#", b"!") or b" " in text or b"\t" in text:  # readers take these out
+                even = False
+            letters = len(text)
             if not bases:
                 bases, width = letters, len(line)
                 offset = place - len(line)

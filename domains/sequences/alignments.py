@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from domains.sequences.metadata import kept
-from domains.sequences.records import OTHER_KIND, Kind, SequenceRecord, lines_of
+from domains.sequences.records import OTHER_KIND, Kind, SequenceRecord, lines_of, text_of
 from seqbert.domain import Report
 
 NO_ALIGNED = "a line of a Stockholm file that is no aligned sequence"
@@ -69,14 +69,14 @@ def read_stockholm(path: Path, kind: Kind, report: Report) -> Iterator[SequenceR
             number += len(alignment.sequences)
             alignment = _Alignment()
         elif line.startswith(b"#="):
-            alignment.annotate(line.decode("utf-8", "replace"))
+            alignment.annotate(text_of(line, f"{path}:{line_number}", report))
         elif line.startswith(b"#") or not line.strip():
             continue
         elif not alignment.add(line):
             number += 1
             report.skipped(f"{path}:{line_number}", NO_ALIGNED, line[:40].decode("utf-8", "replace"))
     if alignment.sequences:
-        report.note(NO_END)
+        report.tally(NO_END, 1, str(path))
         yield from alignment.records(path, number, kind, report)
 
 
@@ -111,7 +111,7 @@ class _Alignment:
         for number, (name, pieces) in enumerate(self.sequences.items(), before + 1):
             source = f"{path}:{number}"
             letters = b"".join(pieces)
-            text = name.decode("utf-8", "replace")
+            text = text_of(name, source, report)
             if is_rna and kind == "protein":
                 report.skipped(source, OTHER_KIND[kind], text)
                 continue

@@ -26,14 +26,15 @@ from domains.sequences.metadata import (
     without_common_name,
     without_evidence,
 )
-from domains.sequences.records import OTHER_KIND, Kind, SequenceRecord, lines_of
+from domains.sequences.records import OTHER_KIND, Kind, SequenceRecord, lines_of, text_of
 from seqbert.domain import Report
 
 UNDEFINED = "a record without letters: its sequence is only referred to, or missing"
 CUT_SHORT = "a record that ends before its // line"
 UNCLEAR = "a record whose head cannot be understood"
 NO_END = "records without a // line whose letters are as many as declared"
-OTHER_LENGTH = "records with another number of letters than declared"
+NO_BEGIN = "a record without its first line"
+OTHER_LENGTH = "another number of letters than the record declares"
 
 _NO_LETTERS = b" \t0123456789"
 _LENGTH = re.compile(r"\b(\d+)\s+(?:bp|aa|BP|AA)\b")
@@ -128,7 +129,8 @@ def _read(path: Path, kind: Kind, report: Report, layout: _Layout) -> Iterator[S
             continue
         report.note(NO_END, not entry.ended)
         if declared is not None and declared != found:
-            report.note(OTHER_LENGTH)
+            source = f"{path}:{entry.number}"
+            report.repaired(source, OTHER_LENGTH, f"{called}: {declared:,} are declared, {found:,} are there")
             metadata["declared_length"] = str(declared)
         yield SequenceRecord(entry.number, name, description, entry.letters.upper(), metadata)
 
@@ -140,6 +142,11 @@ def _entries(path: Path, report: Report, layout: _Layout) -> Iterator[_Entry]:
     letters = bytearray()
     taxon = gene = ""
     in_letters = is_kept = False
+    outside = 0  # lines since the last record
+
+    def text(line: bytes) -> str:
+        return text_of(line, f"{path}:{number}", report)
+
     for line in lines_of(path):
         if head and (line.startswith(b"//") or line.startswith(layout.begin)):
             yield _Entry(number, head, bytes(letters), taxon, gene, line.startswith(b"//"))
@@ -152,10 +159,15 @@ def _entries(path: Path, report: Report, layout: _Layout) -> Iterator[_Entry]:
             begun = line if number else line.lstrip()
             if begun.startswith(layout.begin):
                 number += 1
-                head.append(_text(begun))
-                is_kept = True
-            else:
-                report.note("lines outside of records passed over", bool(line.strip()))
+                head.append(text(begun))
+                is_kept, outside = True, 0
+            elif line.startswith(b"//") and outside:
+                number += 1
+                report.skipped(f"{path}:{number}", NO_BEGIN)
+                outside = 0
+            elif line.strip():
+                report.note("lines outside of records passed over")
+                outside += 1
         elif in_letters and not line.startswith(b"CONTIG"):
             letters += line.translate(None, _NO_LETTERS)
         elif line.startswith(layout.letters):
@@ -164,17 +176,13 @@ def _entries(path: Path, report: Report, layout: _Layout) -> Iterator[_Entry]:
             if line[:1] not in (b" ", b""):
                 is_kept = line.startswith(layout.kept)
             if is_kept:
-                head.append(_text(line))
+                head.append(text(line))
             elif not taxon and (found := _TAXON.search(line)):
                 taxon = found[1].decode()
             elif not gene and (found := _GENE.search(line)):
-                gene = _text(found[1])
+                gene = text(found[1])
     if head:
         yield _Entry(number, head, bytes(letters), taxon, gene, False)
-
-
-def _text(line: bytes) -> str:
-    return line.decode("utf-8", "replace")
 
 
 def _whole(head: list[str], *letters: str) -> io.StringIO:

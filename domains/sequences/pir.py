@@ -11,6 +11,7 @@ from seqbert.domain import Report
 
 NO_TYPE = "a record without the type of a PIR record"
 EMPTY = "a record without a sequence"
+BEHIND_STAR = "what stands behind the * that ends a PIR record left out"
 NO_STAR = "PIR records without a * at their end"
 
 _TYPES: dict[str, Kind | None] = {
@@ -49,11 +50,13 @@ def read_pir(path: Path, kind: Kind, report: Report) -> Iterator[SequenceRecord]
             report.skipped(source, OTHER_KIND[kind], name)
             continue
         title, *rest = [*lines, b""]
-        letters, star, _ = b"".join(rest).translate(None, b" \t").partition(b"*")
+        letters, star, behind = b"".join(rest).translate(None, b" \t").partition(b"*")
         if not letters:
             report.skipped(source, EMPTY, name)
             continue
-        report.note(NO_STAR, not star)
+        if behind:
+            report.repaired(source, BEHIND_STAR, f"{name}: {behind[:20].decode('latin-1')!r}")
+        report.tally(NO_STAR, not star, source, name)
         yield SequenceRecord(number, name.strip(), text_of(title, source, report).strip(), letters, {})
 
 

@@ -61,12 +61,15 @@ def read_uniprot_xml(path: Path, kind: Kind, report: Report) -> Iterator[Sequenc
         if record is None:
             report.skipped(source, reason, f"{accession}: {detail}" if detail else accession)
             continue
-        report.note(OTHER_LENGTH, "declared_length" in record.metadata)
+        if declared := record.metadata.get("declared_length"):
+            report.repaired(
+                source, OTHER_LENGTH, f"{accession}: {declared} are declared, {len(record.sequence)} are there"
+            )
         yield record
 
 
 def _entries(path: Path) -> Iterator[bytes]:
-    """Each entry as it stands, from its tag to its end, or to the file's where it is not closed."""
+    """Each entry as it stands, from its tag to its end, or where it is not closed to the next one's tag."""
     waiting = b""
     in_entry = False
     seen = False
@@ -85,6 +88,11 @@ def _entries(path: Path) -> Iterator[bytes]:
                             break
                         waiting, in_entry, seen, searched = waiting[begin.start() :], True, True, 0
                     end = waiting.find(_END, searched)
+                    following = _BEGIN.search(waiting, max(searched, 1), len(waiting) if end < 0 else end)
+                    if following is not None:
+                        yield waiting[: following.start()]
+                        waiting, searched = waiting[following.start() :], 0
+                        continue
                     if end < 0:
                         break
                     yield waiting[: end + len(_END)]

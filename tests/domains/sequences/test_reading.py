@@ -291,10 +291,10 @@ def test_records_of_the_other_kind_are_skipped_by_what_the_format_says(made, sha
         assert set(report.skips) == {"a protein, not nucleotides"}
 
 
-def test_another_length_than_declared_is_noted_and_kept(made):
+def test_another_length_than_declared_is_a_repair_and_kept(made):
     (record,) = read_sequences(made(GENBANK.replace(b" 8 bp", b" 9 bp")), "nucleotide", report := Report())
     assert record.metadata["declared_length"] == "9"
-    assert report.notes == {"records with another number of letters than declared": 1}
+    assert report.repairs == {"another number of letters than the record declares": 1}
     assert read(made(GENBANK.removesuffix(b"//\n")), "nucleotide")[0] == ["ACGTACGT"]  # whole, but for its end
 
 
@@ -328,7 +328,7 @@ def test_stockholm_gives_the_rows_of_biopython_over_several_blocks_and_alignment
     sequences, report = read(made(STOCKHOLM + STOCKHOLM + b"# STOCKHOLM 1.0\none two three\nx MK\n"))
     assert [letters.replace(".", "-") for letters in sequences] == [*theirs, *theirs, "MK"]  # it writes . as -
     assert report.skips == {"a line of a Stockholm file that is no aligned sequence": 1}
-    assert report.notes == {"alignments without a // line": 1}
+    assert report.tallies == {"alignments without a // line": 1}
 
 
 def test_pir_gives_the_records_of_biopython_and_skips_one_without_a_type(made):
