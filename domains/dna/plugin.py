@@ -152,6 +152,10 @@ class DNA(Domain):
                 report.skipped(source, _TOO_SHORT)
             return
         stride = self.options.stride or self.options.window
+        if stride < self.options.window:
+            report.note(
+                "records in windows that overlap: set split.by to contig, or a held-out share is seen in training"
+            )
         for start in range(0, max(len(text) - self.options.window + stride, 1), stride):
             end = min(start + self.options.window, len(text))
             segments = self._segments(text[start:end], source, report)
@@ -286,7 +290,7 @@ class DNA(Domain):
         (text,) = self._joined(text, source, report)
         by_n, by_code = self.options.n == "split", self.options.ambiguity == "split"
         parts: list[str] = []
-        begun = runs = codes = 0
+        begun = runs = codes = broken = 0
         if by_code or (by_n and "N" * self.options.n_run in text):
             for match in (self._cut if by_code else self._gap).finditer(text):
                 is_run = len(match[0]) >= self.options.n_run and match[0][0] == "N"
@@ -294,9 +298,11 @@ class DNA(Domain):
                     continue
                 runs, codes = runs + is_run, codes + (not is_run)
                 parts.append(text[begun : match.start()])
-                begun = self._next_codon(match.end())
+                begun = min(self._next_codon(match.end()), len(text))
+                broken += begun - match.end()
         report.tally(f"runs of {self.options.n_run} or more N split at", runs, source)
         report.tally("ambiguity codes split at", codes, source)
+        report.tally("bases of a codon that a gap breaks left off", broken, source)
         parts.append(text[begun:] if begun else text)
         del text
         parts = [part for part in parts if part]
