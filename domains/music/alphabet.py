@@ -73,24 +73,45 @@ WORDS = frozenset([*words(0, True, True), *(f"Velocity_{n}" for n in VELOCITIES)
 """The words under any options, to look one up."""
 
 
-FRAME = frozenset({"Bar", "Numerator", "Denominator", "Length", "KeySignature"})
+FRAME = frozenset({"Bar", "Numerator", "Denominator", "Length", "longest Length", "KeySignature"})
 """The kinds of words that say when a bar begins, how long it is and in which key."""
 
 _IN_BAR = frozenset({"Position", "Part", "Bar"})
-FOLLOWS = {
+_BEHIND = {
     "Bar": frozenset({"Numerator", "Length", "KeySignature"}) | _IN_BAR,
     "Numerator": frozenset({"Denominator"}),
     "Denominator": frozenset({"Length", "KeySignature"}) | _IN_BAR,
-    "Length": frozenset({"Length", "KeySignature"}) | _IN_BAR,
+    "Length": frozenset({"KeySignature"}) | _IN_BAR,
     "KeySignature": _IN_BAR,
     "Tempo": _IN_BAR,
     "Part": frozenset({"Program", "Position"}),
     "Program": frozenset({"Position"}),
-    "Position": frozenset({"Position", "Tempo", "Pitch", "Drum"}),
+    "Position": frozenset({"Tempo", "Pitch", "Drum"}),
     "Pitch": frozenset({"Velocity", "Duration"}),
     "Drum": frozenset({"Velocity", "Duration"}),
     "Velocity": frozenset({"Duration"}),
-    "Duration": frozenset({"Duration", "Pitch", "Drum"}) | _IN_BAR,
+    "Duration": frozenset({"Pitch", "Drum"}) | _IN_BAR,
+}
+_AMOUNTS = ("Length", "Position", "Duration")
+_LONGEST = "longest "
+
+
+def kind_of(word: str) -> str:
+    """The kind of a word; a number of ticks that another may be added to, because it is the largest, is one of its own.
+
+    >>> kind_of("Pitch_60"), kind_of("Duration_24"), kind_of("Duration_192")
+    ('Pitch', 'Duration', 'longest Duration')
+    """
+    kind, _, number = word.partition("_")
+    return _LONGEST + kind if kind in _AMOUNTS and number == str(LIMIT) else kind
+
+
+def _with_longest(kinds: frozenset[str]) -> frozenset[str]:
+    return kinds | {_LONGEST + kind for kind in kinds if kind in _AMOUNTS}
+
+
+FOLLOWS = {kind: _with_longest(behind) for kind, behind in _BEHIND.items()} | {
+    _LONGEST + kind: _with_longest(_BEHIND[kind] | {kind}) for kind in _AMOUNTS
 }
 """Which kinds of words follow each other in canonical text."""
 

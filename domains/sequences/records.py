@@ -64,6 +64,8 @@ def parse_header(header: str, kind: Kind = "protein") -> tuple[str, str, dict[st
     ('NP_995567.1', 'putative transposase', {'organism': 'Yersinia pestis'})
     >>> parse_header("NC_008253.1 Escherichia coli 536, complete genome", "nucleotide")
     ('NC_008253.1', 'Escherichia coli 536, complete genome', {})
+    >>> parse_header("P1 ratio=3")
+    ('P1', 'ratio=3', {})
     """
     words = header.split(None, 1)
     if not words:
@@ -81,7 +83,7 @@ def parse_header(header: str, kind: Kind = "protein") -> tuple[str, str, dict[st
     if "=" in rest:
         fields = _UNIREF_FIELDS if name.startswith("UniRef") else _UNIPROT_FIELDS
         begins = sorted((place, field) for field in fields if (place := rest.find(field)) >= 0)
-        ends = [place for place, _ in begins[1:]] + [len(rest)]
+        ends = [*(place for place, _ in begins[1:]), len(rest)][: len(begins)]
         for (place, field), end in zip(begins, ends, strict=True):
             if key := fields[field]:
                 metadata[key] = rest[place + len(field) : end].strip()

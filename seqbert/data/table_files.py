@@ -174,11 +174,13 @@ def _by_content(path: Path, text: str, task: Task, domain: Domain) -> Format:
 
 def _certain_table(text: str, task: Task) -> Format | None:
     """The format of what is a table whatever a domain thinks of it, as one with a header is for the text domain."""
+    if general := _general_format(text, task):
+        return general
     filled = [line for line in text.split("\n") if line.strip()]
     for separator, kind in _SEPARATED.items():
         if len(filled) > 1 and _evenly(filled, separator) and _is_header(filled[0].split(separator)):
             return kind
-    return _general_format(text, task)
+    return None
 
 
 def _general_format(text: str, task: Task) -> Format | None:
