@@ -25,7 +25,7 @@ from seqbert.data.cache import cache_folder
 from seqbert.data.whole import written_beside
 from seqbert.domain import Report
 
-READERS = "1"
+READERS = "3"
 """Changes whenever the readers make other drafts of the same bytes."""
 
 LARGEST = 512 * 2**20

@@ -13,6 +13,7 @@ import struct
 from collections import Counter, deque
 from collections.abc import Iterator
 from fractions import Fraction
+from math import floor
 from typing import Any
 
 from domains.music.alphabet import DRUMS, PITCHES, TICKS_PER_QUARTER, bar_ticks, signature_of
@@ -157,7 +158,9 @@ def _draft(
     if sum(map(len, draft.parts)) > MOST_NOTES:
         raise ValueError(f"it has more than {MOST_NOTES:,} notes")
     heard = [notes for notes, who in zip(draft.parts, draft.instruments, strict=True) if drums or not who.drums]
-    draft.end = Fraction(max((note[1] for notes in heard for note in notes), default=0)) / resolution
+    latest = Fraction(max((note[1] for notes in heard for note in notes), default=0)) / resolution
+    # A note that ends just over a bar line begins no bar: on the grid it ends with the bar.
+    draft.end = Fraction(floor(latest * TICKS_PER_QUARTER + Fraction(1, 2)), TICKS_PER_QUARTER)
     changes_of_meter = [
         DraftBar(Fraction(when * unit, resolution), signatures[when], None) for when in sorted(signatures)
     ]

@@ -436,7 +436,8 @@ class Draft:
             if bar.signature is None or _has_words(bar.signature):
                 signature = bar.signature
             start = bars[-1].start + bars[-1].length if bars else 0
-            if end - start > LONGEST_BAR:
+            nominal = bar_ticks(signature) if signature else COMMON_TIME
+            if end - start > max(LONGEST_BAR, nominal):
                 report.tally(f"bars longer than {LONGEST_BAR // TICKS_PER_QUARTER} quarters cut", 1, source)
                 _fill(bars, end, signature, sharps)
             elif end > start:

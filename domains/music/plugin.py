@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from domains.music import abc_notation, containers, merges, midi, scores
-from domains.music.alphabet import FOLLOWS, FRAME, TICKS_PER_QUARTER, words
+from domains.music.alphabet import FOLLOWS, FRAME, TICKS_PER_QUARTER, kind_of, words
 from domains.music.corpus import corpus_tables, tune_files
 from domains.music.merges import Spelling
 from domains.music.piece import Draft, Reading, Wording, parse
@@ -131,7 +131,7 @@ class Music(Domain):
         ".midi": "MIDI",
     }
     symbol = "note"
-    version = "2"
+    version = "3"
 
     @property
     def unit(self) -> str:
@@ -291,7 +291,7 @@ class Music(Domain):
         if token in SPECIAL_TOKENS:
             return "special"
         words = self._spelling.back(token) if self.options.tokens == "bpe" else [token]
-        kinds = {word.partition("_")[0] for word in words}
+        kinds = {kind_of(word) for word in words}
         if len(words) == 1:
             return kinds.pop()
         return MERGED_FRAME if kinds & FRAME else "merged"

@@ -212,7 +212,7 @@ def _until_last(spans: Sequence[Span], time: Fraction) -> list[Span]:
 
 
 def _after_jump(once: Sequence[Span], marks: Sequence[Mark], jump: Mark, start: Fraction) -> list[Span]:
-    """What follows D.C. or D.S.: to the Fine, or over the first coda sign to the second, or to the jump."""
+    """What follows D.C. or D.S.: to the Fine, or over the first coda sign to the second, or to the end."""
     where = {kind: [mark.time for mark in marks if mark.kind == kind] for kind in (SEGNO, CODA, FINE)}
     if jump.kind == DAL_SEGNO:
         if not where[SEGNO]:
@@ -223,7 +223,7 @@ def _after_jump(once: Sequence[Span], marks: Sequence[Mark], jump: Mark, start: 
     if len(where[CODA]) > 1:
         leave, coda = where[CODA][0], where[CODA][-1]
         return [*_within(once, start, leave), *_within(once, coda, max(end for _, end in once))]
-    return _within(once, start, jump.time)
+    return _within(once, start, max(end for _, end in once))
 
 
 def _within(spans: Sequence[Span], start: Fraction, end: Fraction) -> list[Span]:

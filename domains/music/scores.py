@@ -10,19 +10,36 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from domains.music import cache, containers
-from domains.music.alphabet import TICKS_PER_QUARTER, bar_ticks
-from domains.music.piece import COMMON_TIME, Bar, Draft, DraftBar, Instrument, Note, Piece, bar_quarters, parse
+from domains.music.alphabet import DRUMS, PITCHES, TICKS_PER_QUARTER, bar_ticks
+from domains.music.piece import (
+    COMMON_TIME,
+    Bar,
+    Draft,
+    DraftBar,
+    DraftNote,
+    Instrument,
+    Note,
+    Piece,
+    bar_quarters,
+    parse,
+)
 from domains.music.repeats import REPEATS_KEPT
 from seqbert.domain import Report
 
 if TYPE_CHECKING:
     from music21.stream import Score, Stream
 
-_Notes: TypeAlias = list[tuple[Fraction, Fraction, int]]
+_DRUM_OCTAVES = 100
+"""A pitch that is so much higher is a drum: no score has such pitches."""
+
+_DRUM_NOTE = "drum-"
+
+MOST_TIMES = 100
+"""A score that has a stretch repeated more often is not music."""
 
 
 def score(text: str) -> Score:
@@ -84,6 +101,7 @@ def _drafts(
         root = containers.score_in_xml(data, inner)
         if _list_parts(root):
             repairs.append("parts that the part list lacks read all the same")
+        _pitch_drums(root)
         found = read_musicxml(root)
     for number, score in enumerate(found, start=1):
         piece = f"{source}:{number}" if len(found) > 1 else source
@@ -118,6 +136,38 @@ def _list_parts(root: ElementTree.Element) -> bool:
     return bool(unlisted)
 
 
+def _pitch_drums(root: ElementTree.Element) -> None:
+    """Makes unpitched notes whose drum the score names pitched ones, far above what is heard.
+
+    music21 reads the first instrument of a part only, and of an unpitched note not which one it is. What a drum is
+    in General MIDI stands in the part list (MusicXML 4.0, "midi-unpitched", which counts from 1).
+    """
+    listed = {entry.get("id"): _drums_of(entry) for entry in root.iterfind("part-list/score-part")}
+    for part in root.iterfind("part"):
+        drums = listed.get(part.get("id"), {})
+        for note in part.iter("note") if drums else ():
+            unpitched, named = note.find("unpitched"), note.find("instrument")
+            only = next(iter(drums)) if len(drums) == 1 else ""
+            drum = drums.get(only if named is None else named.get("id", ""))
+            if unpitched is None or drum is None:
+                continue
+            unpitched.clear()
+            unpitched.tag = "pitch"
+            ElementTree.SubElement(unpitched, "step").text = "CCDDEFFGGAAB"[drum % 12]
+            ElementTree.SubElement(unpitched, "alter").text = "010100101010"[drum % 12]
+            ElementTree.SubElement(unpitched, "octave").text = str(drum // 12 - 1 + _DRUM_OCTAVES)
+
+
+def _drums_of(entry: ElementTree.Element) -> dict[str, int]:
+    """The drums of a part, by the instrument that plays each."""
+    found = {}
+    for instrument in entry.iterfind("midi-instrument"):
+        number = instrument.findtext("midi-unpitched", "").strip()
+        if number.isdecimal() and int(number) - 1 in PITCHES:
+            found[instrument.get("id", "")] = int(number) - 1
+    return found
+
+
 def read_mei(root: ElementTree.Element) -> list[Stream[Any]]:
     """The score of a parsed MEI document."""
     converter = _music21("mei.base").MeiToM21Converter()
@@ -148,13 +198,28 @@ def _unfolded(score: Stream[Any]) -> Stream[Any] | None:
     """The score with its repeats played out; None where they are incoherent, or the parts disagree on them."""
     expander = _music21("repeat").Expander
     try:
-        if any(part.hasMeasures() and not expander(part).isExpandable() for part in _staves(score)):
-            return None
+        for part in _staves(score):
+            if part.hasMeasures() and not (_bounded(part) and expander(part).isExpandable()):
+                return None
         unfolded: Stream[Any] = score.expandRepeats()
     except _music21("exceptions21").Music21Exception:
         return None
     lengths, written = ({part.highestTime for part in _staves(stream)} for stream in (unfolded, score))
     return unfolded if len(lengths) <= len(written) else None
+
+
+def _bounded(part: Stream[Any]) -> bool:
+    """Whether no repeat is within another, and none sounds more than :data:`MOST_TIMES`: else music21 never ends."""
+    repeat = _music21("bar").Repeat
+    inside = False
+    for measure in part.getElementsByClass(_music21("stream").Measure):
+        for line in (measure.leftBarline, measure.rightBarline):
+            if isinstance(line, repeat):
+                starts = line.direction == "start"
+                if (starts and inside) or (line.times or 2) > MOST_TIMES:
+                    return False
+                inside = starts
+    return True
 
 
 def metadata(score: Stream[Any]) -> dict[str, str]:
@@ -229,12 +294,12 @@ def _instrument(part: Stream[Any]) -> Instrument:
     return Instrument(found.midiProgram, " ".join(name.split()))
 
 
-def _sounding(flat: Stream[Any], report: Report, source: str) -> tuple[_Notes, _Notes]:
-    """Onset, end and pitch of the notes of a part, tied notes joined; and of its drums, whose pitch says which."""
+def _sounding(flat: Stream[Any], report: Report, source: str) -> tuple[list[DraftNote], list[DraftNote]]:
+    """The notes of a part, tied notes joined, and its drums, whose pitch says which; velocity 0: none is written."""
     harmony = _music21("harmony").Harmony
-    notes: _Notes = []
-    drums: _Notes = []
-    tied: dict[tuple[int, Fraction], int] = {}
+    notes: list[DraftNote] = []
+    drums: list[DraftNote] = []
+    tied: dict[tuple[int, Fraction, bool], int] = {}
     for element in flat.notes:
         if isinstance(element, harmony):
             report.tally("chord symbols left out", source=source)
@@ -243,25 +308,29 @@ def _sounding(flat: Stream[Any], report: Report, source: str) -> tuple[_Notes, _
         end = onset if element.duration.isGrace else onset + Fraction(element.quarterLength)
         for note in getattr(element, "notes", (element,)):
             if not hasattr(note, "pitch"):
-                drum = getattr(note.storedInstrument, "percMapPitch", None)
-                if drum is None:
-                    report.tally("unpitched notes left out, because the score does not say which drum", source=source)
-                else:
-                    drums.append((onset, end, drum))
+                report.tally("unpitched notes left out, because the score does not say which drum", source=source)
                 continue
+            is_drum = note.pitch.ps >= 12 * _DRUM_OCTAVES
             if note.pitch.ps != int(note.pitch.ps):
                 report.tally("microtones rounded to a semitone", source=source)
-            pitch = note.pitch.midi
+            pitch = int(note.pitch.ps) - 12 * _DRUM_OCTAVES if is_drum else note.pitch.midi
+            found = drums if is_drum else notes
             kind = None if note.tie is None or end == onset else note.tie.type
-            held = tied.pop((pitch, onset), None) if kind in ("stop", "continue") else None
+            held = tied.pop((pitch, onset, is_drum), None) if kind in ("stop", "continue") else None
             if held is None:
-                held = len(notes)
-                notes.append((onset, end, pitch))
+                held = len(found)
+                found.append(DraftNote(onset, end, pitch, _velocity(note)))
             else:
-                notes[held] = (notes[held][0], end, pitch)
+                found[held] = found[held]._replace(end=end)
             if kind in ("start", "continue"):
-                tied[pitch, end] = held
+                tied[pitch, end, is_drum] = held
     return notes, drums
+
+
+def _velocity(note: Any) -> int:
+    """What the score says of a note's velocity, from 1; 0 where it says nothing."""
+    said = note.volume.velocity if note.hasVolumeInformation() else None
+    return min(max(said, 1), 127) if said else 0
 
 
 def build(piece: Piece) -> Score:
@@ -270,6 +339,11 @@ def build(piece: Piece) -> Score:
     built: Score = stream.Score()
     for number, notes in enumerate(piece.parts or [[]]):
         part = stream.Part(id=f"Part {number}")
+        program = piece.program(number)
+        if program is not None and program != DRUMS:
+            who = _music21("instrument").instrumentFromMidiProgram(program)
+            who.transposition = None  # the notes are at sounding pitch
+            part.insert(0, who)
         by_bar = _by_bar(notes, piece.bars)
         signature = sharps = None
         for index, bar in enumerate(piece.bars):
@@ -288,7 +362,9 @@ def build(piece: Piece) -> Score:
                 for tick, value in piece.tempos:
                     if bar.start <= tick < bar.start + bar.length:
                         measure.insert(_quarters(tick - bar.start), tempo.MetronomeMark(number=value))
-            _fill_measure(measure, by_bar[index], bar)
+            if program == DRUMS and index == 0:
+                measure.insert(0, _music21("clef").PercussionClef())
+            _fill_measure(measure, by_bar[index], bar, program == DRUMS)
             part.coreInsert(_quarters(bar.start), measure)
         part.coreElementsChanged()
         built.insert(0, part)
@@ -296,8 +372,32 @@ def build(piece: Piece) -> Score:
 
 
 def to_musicxml(score: Score) -> bytes:
-    """The score as a MusicXML document."""
-    return bytes(_music21("musicxml.m21ToXml").GeneralObjectExporter(score).parse())
+    """The score as a MusicXML document; each drum of :func:`build` is an instrument of its part."""
+    data = bytes(_music21("musicxml.m21ToXml").GeneralObjectExporter(score).parse())
+    if f'id="{_DRUM_NOTE}'.encode() not in data:
+        return data
+    start = data.index(b"<score-partwise")
+    root = ElementTree.fromstring(data[start:])
+    for part in root.iterfind("part"):
+        numbers = {_name_drum(note) for note in part.iter("note") if note.get("id", "").startswith(_DRUM_NOTE)}
+        entry = next(entry for entry in root.iterfind("part-list/score-part") if entry.get("id") == part.get("id"))
+        for number in sorted(numbers):
+            instrument = ElementTree.SubElement(entry, "score-instrument", id=f"I{number}")
+            ElementTree.SubElement(instrument, "instrument-name").text = f"Drum {number}"
+        for number in sorted(numbers):
+            instrument = ElementTree.SubElement(entry, "midi-instrument", id=f"I{number}")
+            ElementTree.SubElement(instrument, "midi-channel").text = "10"
+            ElementTree.SubElement(instrument, "midi-unpitched").text = str(number + 1)
+    return data[:start] + ElementTree.tostring(root)
+
+
+def _name_drum(note: ElementTree.Element) -> int:
+    """Has a note name its drum as its instrument, which stands behind its duration and ties (MusicXML 4.0, "note")."""
+    number = int(note.attrib.pop("id").removeprefix(_DRUM_NOTE))
+    before = ("grace", "chord", "unpitched", "duration", "tie")
+    place = max(index for index, child in enumerate(note) if child.tag in before) + 1
+    note.insert(place, ElementTree.Element("instrument", id=f"I{number}"))
+    return number
 
 
 def _by_bar(notes: list[Note], bars: list[Bar]) -> list[list[tuple[Note, str | None]]]:
@@ -309,33 +409,41 @@ def _by_bar(notes: list[Note], bars: list[Bar]) -> list[list[tuple[Note, str | N
         onset = note.onset
         while index + 1 < len(bars) and note.end > starts[index + 1]:
             tie = "start" if onset == note.onset else "continue"
-            contents[index].append((Note(onset, starts[index + 1] - onset, note.pitch), tie))
+            contents[index].append((note._replace(onset=onset, duration=starts[index + 1] - onset), tie))
             index += 1
             onset = starts[index]
-        contents[index].append((Note(onset, note.end - onset, note.pitch), None if onset == note.onset else "stop"))
+        rest = note._replace(onset=onset, duration=note.end - onset)
+        contents[index].append((rest, None if onset == note.onset else "stop"))
     return contents
 
 
-def _fill_measure(measure: Any, contents: list[tuple[Note, str | None]], bar: Bar) -> None:
-    stream, chord, note, tie_types = (_music21(name) for name in ("stream", "chord", "note", "tie"))
+def _fill_measure(measure: Any, contents: list[tuple[Note, str | None]], bar: Bar, drums: bool) -> None:
+    stream, note, tie_types = (_music21(name) for name in ("stream", "note", "tie"))
+    chord_of = _music21("percussion").PercussionChord if drums else _music21("chord").Chord
     voices: list[list[tuple[int, int, Any]]] = []
     reach: list[int] = []
     graces = []
-    chords: dict[tuple[int, int], list[Any]] = {}
+    chords: dict[tuple[int, int, int], list[Any]] = {}
     for played, tie in contents:
-        sounding = note.Note(spelling(played.pitch, bar.sharps or 0))
+        sounding = note.Unpitched() if drums else note.Note(spelling(played.pitch, bar.sharps or 0))
+        if drums:
+            sounding.id = f"{_DRUM_NOTE}{played.pitch}"  # to_musicxml makes it an instrument
+        if played.velocity:
+            sounding.volume.velocity = played.velocity
         if not played.duration:
             graces.append((played.onset - bar.start, sounding.getGrace()))
             continue
         sounding.quarterLength = _quarters(played.duration)
         if tie is not None:
             sounding.tie = tie_types.Tie(tie)
-        chords.setdefault((played.onset - bar.start, played.duration), []).append(sounding)
-    for (onset, duration), members in sorted(chords.items(), key=lambda item: item[0]):
+        chords.setdefault((played.onset - bar.start, played.duration, played.velocity), []).append(sounding)
+    for (onset, duration, velocity), members in sorted(chords.items(), key=lambda item: item[0]):
         element = members[0]
         if len(members) > 1:
-            element = chord.Chord(members)
+            element = chord_of(members)
             element.quarterLength = _quarters(duration)
+            if velocity:
+                element.volume.velocity = velocity
         voice = next((index for index, end in enumerate(reach) if end <= onset), len(voices))
         if voice == len(voices):
             voices.append([])

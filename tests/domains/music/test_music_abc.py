@@ -185,9 +185,14 @@ def test_absurd_tunes_are_skipped_or_read_but_never_crash(read, body):
     assert len(documents) + report.skipped_records == 1
 
 
-def test_a_text_without_tunes_is_an_error_that_says_what_a_tune_is(read):
-    with pytest.raises(DataError, match=r"tune\.abc: no tune in ABC: a tune begins with an X: field"):
+def test_a_text_without_tunes_is_an_error_that_says_what_it_looks_like(read):
+    with pytest.raises(DataError, match=r"tune\.abc: holds no score; it looks like plain text\."):
         read("Nothing to play.\n")
+
+
+def test_a_text_whose_tunes_never_begin_is_an_error_that_says_what_a_tune_is(read):
+    with pytest.raises(DataError, match=r"tune\.abc: no tune in ABC: a tune begins with an X: field"):
+        read("T:A title\nM:4/4\nand then nothing\n")
 
 
 def test_nottingham_is_read_whole_and_agrees_with_music21(shared_data):
