@@ -10,8 +10,9 @@ Each piece is read, encoded, decoded, written as MusicXML (as MIDI, where the so
 
 What is not equal is counted by its kind. Neither side of the comparison is read by this project. ABC is read by
 music21, which misreads some of it: it loses a note without a length before "::" and what follows the sign at once,
-joins a tie between two pitches to one note, and joins no ties of chords. Where --abc2midi names that program (Debian's package abcmidi), it reads these tunes as well:
-notes that it reads as they are in the rebuilt score, and music21 does not, are counted apart.
+joins a tie between two pitches to one note, and joins no ties of chords. Where --abc2midi names that program (Debian's
+package abcmidi), it reads these tunes as well: notes that it reads as they are in the rebuilt score, and music21 does
+not, are counted apart.
 
     python benchmarks/roundtrip.py tunes/ pieces/ corpus:chorales:300 --abc2midi /usr/bin/abc2midi --json table.json
 """
