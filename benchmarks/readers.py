@@ -170,12 +170,11 @@ def compare_processes(path: str | None, most: int) -> dict[str, Any]:
             two = build(Path(folder, f"{turn}-2"), 2, 4)
             rounds.append((one, two, build(Path(folder, f"{turn}-1"), 1, 8)))
             _say(f"one process {one:.2f} s, two {two:.2f} s, again {rounds[-1][2]:.2f} s")
-    one, two, again = (min(column) for column in zip(*rounds, strict=True))
     return {
         "scores": len(files),
-        "scores_a_second": len(files) / one,
-        "two_processes_times_as_fast": one / two,
-        "second_corpus_times_as_fast": one / again,
+        "scores_a_second": len(files) / min(one for one, _, _ in rounds),
+        "two_processes_times_as_fast": statistics.median(one / two for one, two, _ in rounds),
+        "second_corpus_times_as_fast": statistics.median(one / again for one, _, again in rounds),
     }
 
 
