@@ -280,8 +280,11 @@ class Music(Domain):
         return [self._kind(self.vocabulary.id_to_token(i) or "") for i in range(self.vocabulary.get_vocab_size())]
 
     def frame(self) -> frozenset[str]:
-        """The kinds of words that say when a bar begins, how long it is and in which key."""
-        return FRAME | {MERGED_FRAME}
+        """The kinds of words that say when a bar begins, how long it is and in which key; and parts of long sums.
+
+        What is filled in never begins a sum, or a note of nine quarters could be made out of any two words.
+        """
+        return FRAME | {MERGED_FRAME, "longest Position", "longest Duration"}
 
     def follows(self) -> Mapping[str, frozenset[str]]:
         """Which kinds of words follow each other in canonical text; nothing is known of tokens of several words."""
