@@ -9,12 +9,18 @@ import venv
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Before any test imports torch or transformers, which read these once. Subprocesses inherit them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
+
+# The same examples in every run: a change is judged by its own faults. HYPOTHESIS_PROFILE=search looks for new ones.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile("search", deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

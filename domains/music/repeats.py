@@ -53,7 +53,7 @@ def play_order(marks: Sequence[Mark], start: Fraction, end: Fraction) -> list[Sp
     """The stretches between ``start`` and ``end`` in the order in which they sound.
 
     Raises:
-        Incoherent: An ending or a sign that is jumped to is missing.
+        Incoherent: An ending or a sign that is jumped to is missing, or something would never be played.
     """
     marks = [mark for mark in marks if start <= mark.time <= end]
     sections = _sections([mark for mark in marks if mark.kind in (START, END, ENDING, DOUBLE)], start, end)
@@ -64,6 +64,13 @@ def play_order(marks: Sequence[Mark], start: Fraction, end: Fraction) -> list[Sp
         spans = [*_until_last(spans, jump.time), *_after_jump(once, marks, jump, start)]
     if len(spans) > MOST_SPANS:
         raise Incoherent(f"more than {MOST_SPANS:,} stretches")
+    reach = start
+    for begin, stop in sorted(spans):
+        if begin > reach:
+            break
+        reach = max(reach, stop)
+    if reach < end:
+        raise Incoherent("a stretch that is never played")
     return spans
 
 
