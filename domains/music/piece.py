@@ -367,6 +367,9 @@ class Draft:
         if not played:
             report.skipped(source, "no notes")
             return None
+        if any(note[0] < 0 or note[1] < note[0] for notes, _ in played for note in notes):
+            report.skipped(source, "notes that end before they begin, or begin before the piece")
+            return None
         latest = max(note[1] for notes, _ in played for note in notes)
         if max(self.end, Fraction(latest) / self.resolution) > LONGEST_PIECE:
             report.skipped(source, f"lasts more than {LONGEST_PIECE:,} quarters")
@@ -430,7 +433,7 @@ class Draft:
         sharps: int | None = None
         if any(bar.signature is not None and not _has_words(bar.signature) for bar in self.bars):
             report.repaired(source, "a time signature without words: its bars say their length")
-        ends = [_tick(bar.start) for bar in self.bars[1:]] + [_tick(self.end)]
+        ends = [*(_tick(bar.start) for bar in self.bars[1:]), _tick(self.end)][: len(self.bars)]
         for bar, end in zip(self.bars, ends, strict=True):
             sharps = bar.sharps
             if bar.signature is None or _has_words(bar.signature):

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from seqbert.errors import CheckpointError
 
-LAYOUT = 2
+LAYOUT = 3
 """Version of the folder's layout: a corpus of another layout is built anew."""
 
 TRAIN, VALIDATION = "train", "validation"
