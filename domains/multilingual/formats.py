@@ -31,6 +31,7 @@ TRANSLATION = "translation"
 
 _LONGEST_LINE = 1 << 22  # bytes; a longer one is no sentence, and would have to be in memory whole
 _LONGEST_SENTENCE = 10_000  # lines
+_WORD_OF_CONLLU = re.compile(r"^\d+(?:\t[^\t\n]+){9}$", re.MULTILINE)
 _CONLLU = re.compile(r"(?:#[^\n]*\n)*[1-9]\d*(?:-\d+)?(?:\t[^\t\n]*){9}(?:\n|$)")
 _COMMENT = re.compile(r"#\s*([\w:.-]+(?: id)?)\s*=\s*(.*?)\s*")
 _LABEL = re.compile(r"O|[BIESLU]-\S+")
@@ -58,7 +59,7 @@ def kind_of(path: Path, head: bytes, columns: Mapping[str, str | int], lines_ali
         text = text.rpartition("\n")[0]
     suffix = without_compression(path).suffix.lower()
     begins = text.lstrip()[:1]
-    if _CONLLU.match(text.lstrip("\n")):
+    if _CONLLU.match(text.lstrip("\n")) or (suffix == ".conllu" and _WORD_OF_CONLLU.search(text)):
         return "conllu"
     if begins == "{":
         return "table" if columns or f'"{TRANSLATION}"' in text else None

@@ -443,3 +443,11 @@ def test_a_sentence_without_end_is_not_held_in_memory(tmp_path):
 def test_the_columns_of_a_parallel_table_tell_the_language_whatever_field_does_elsewhere(tmp_path):
     found = parallel(tmp_path, "x.tsv", "en\tde\nday\tTag\n", language_field="iso")
     assert {code for _, code in found} == {"en", "de"}
+
+
+def test_a_treebank_whose_first_sentence_is_broken_is_still_a_treebank(tmp_path):
+    good = "# text = Hello there.\n1\tHello" + "\t_" * 8 + "\n\n"
+    path, report = tmp_path / "en.conllu", Report()
+    path.write_text("1\tHello\t_\n\n" + good * 2)
+    documents = list(Multilingual().read(path, report))
+    assert [document.segments for document in documents] == [["Hello there."]] * 2 and report.skipped_records == 1
