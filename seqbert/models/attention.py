@@ -38,6 +38,7 @@ def packed_attention(
     batch: PackedBatch,
     *,
     causal: bool = False,
+    window: int | None = None,
     dropout: float = 0.0,
     backend: Backend | None = None,
 ) -> Tensor:
@@ -49,6 +50,7 @@ def packed_attention(
         value: See ``query``.
         batch: Says where the sequences begin and end.
         causal: Whether a token sees only itself and those before it.
+        window: How many tokens it sees to each side, beside itself; None: all of its sequence.
         dropout: Share of attention weights to zero; the others are scaled up.
         backend: Which implementation; None: the fastest that the device, the precision and the dropout allow.
 
@@ -60,13 +62,13 @@ def packed_attention(
     """
     match backend or fastest_backend(query, dropout):
         case "reference":
-            return reference_attention(query, key, value, batch, causal=causal, dropout=dropout)[0]
+            return reference_attention(query, key, value, batch, causal=causal, window=window, dropout=dropout)[0]
         case "buckets":
-            return _buckets(query, key, value, batch, causal, dropout)
+            return _buckets(query, key, value, batch, causal, window, dropout)
         case "varlen":
             if dropout:
                 raise ValueError("the varlen backend has no dropout")
-            return _varlen(query, key, value, batch, causal)
+            return _varlen(query, key, value, batch, causal, window)
 
 
 def fastest_backend(query: Tensor, dropout: float) -> Backend:
@@ -90,6 +92,7 @@ def reference_attention(
     batch: PackedBatch,
     *,
     causal: bool = False,
+    window: int | None = None,
     dropout: float = 0.0,
 ) -> tuple[Tensor, list[Tensor]]:
     """The same as :func:`packed_attention`, and the weights of each sequence, ``[heads, length, length]``.
@@ -102,16 +105,34 @@ def reference_attention(
     parts = (torch.split(tensor, lengths) for tensor in (query, key, value))
     for q, k, v in zip(*parts, strict=True):
         scores = torch.einsum("qhd,khd->hqk", q.to(precise) / math.sqrt(q.shape[-1]), k.to(precise))
-        if causal:
-            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-            scores = scores.masked_fill(later, -math.inf)
+        hidden = _out_of_sight(len(q), causal, window)
+        if hidden is not None:
+            scores = scores.masked_fill(hidden.to(q.device), -math.inf)
         probabilities = scores.softmax(-1)
         weights.append(probabilities)
         outputs.append(torch.einsum("hqk,khd->qhd", F.dropout(probabilities, dropout).to(v.dtype), v))
     return torch.cat(outputs), weights
 
 
-def _buckets(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, dropout: float) -> Tensor:
+def _out_of_sight(length: int, causal: bool, window: int | None) -> Tensor | None:
+    """Which keys each query of a sequence must not look at, ``[length, length]``; None where it may look at all."""
+    everything = torch.ones(length, length, dtype=torch.bool)
+    hidden = everything.triu(1) if causal else None
+    if window is not None and length > window + 1:
+        far = everything.triu(window + 1) | everything.tril(-window - 1)
+        hidden = far if hidden is None else hidden | far
+    return hidden
+
+
+def _buckets(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    batch: PackedBatch,
+    causal: bool,
+    window: int | None,
+    dropout: float,
+) -> Tensor:
     layout = _layout(batch.lengths)
     streams = [query, key, value]
     place = None if layout.place is None else layout.place.to(query.device, non_blocking=True)
@@ -130,10 +151,10 @@ def _buckets(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, caus
         # [count * length, heads, head_dim] seen as [count, heads, length, head_dim], without a copy
         q, k, v = (tensor.view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in part)
         if unfused:
-            mixed = _unfused(q, k, v, _bias(length, lengths, causal, q), kept)
+            mixed = _unfused(q, k, v, _bias(length, lengths, causal, window, q), kept)
         else:
-            bias = None if lengths is None else _bias(length, lengths, causal, q)
-            only_causal = causal and bias is None
+            only_causal = causal and lengths is None and (window is None or length <= window + 1)
+            bias = None if only_causal else _bias(length, lengths, causal, window, q)
             mixed = F.scaled_dot_product_attention(q, k, v, bias, dropout_p=dropout, is_causal=only_causal)
         outputs.append(mixed.transpose(1, 2).flatten(0, 1))
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
@@ -203,17 +224,19 @@ def _layout(lengths: tuple[int, ...]) -> _Layout:
     return _Layout(start, place, described)
 
 
-def _bias(length: int, lengths: Tensor | None, causal: bool, like: Tensor) -> Tensor | None:
+def _bias(length: int, lengths: Tensor | None, causal: bool, window: int | None, like: Tensor) -> Tensor | None:
     """What is added to the scores of a block: minus infinity where a token must not look; None where it may anywhere.
 
-    ``[count, 1, 1, length]`` for padded keys, ``[length, length]`` for later ones, or both together.
+    ``[count, 1, 1, length]`` for padded keys, ``[length, length]`` for later and far ones, or both together. Queries
+    that are padding themselves see the first token beside what they may see, so that no row is without a key.
     """
-    hidden: Tensor | None = None
+    hidden = _out_of_sight(length, causal, window)
     if lengths is not None:
-        hidden = (torch.arange(length)[None, :] >= lengths[:, None])[:, None, None, :]
-    if causal:
-        later = torch.ones(length, length, dtype=torch.bool).triu(1)
-        hidden = later if hidden is None else hidden | later
+        padded = (torch.arange(length)[None, :] >= lengths[:, None])[:, None, None, :]
+        if hidden is not None and window is not None:
+            hidden = hidden.repeat(len(lengths), 1, 1, 1)
+            hidden[..., 0] &= ~padded.squeeze(1).squeeze(1)[:, None, :]
+        hidden = padded if hidden is None else hidden | padded
     if hidden is None:
         return None
     return torch.zeros(hidden.shape, dtype=like.dtype).masked_fill(hidden, -math.inf).to(like.device)
@@ -239,10 +262,11 @@ class _Gather(torch.autograd.Function):
         return _spread(gradients[0], place, ctx.size), None
 
 
-def _varlen(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool) -> Tensor:
+def _varlen(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, window: int | None) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
     longest = max(batch.lengths)
+    before = -1 if window is None else window
     mixed = varlen_attn(
         query,
         key,
@@ -251,7 +275,7 @@ def _varlen(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causa
         batch.cu_seqlens,
         longest,
         longest,
-        window_size=(-1, 0) if causal else (-1, -1),
+        window_size=(before, 0 if causal else before),
     )
     assert isinstance(mixed, Tensor)  # a pair only where the log-sum-exp is asked for
     return mixed

@@ -16,10 +16,24 @@ HIDDEN_ACTS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 class EncoderConfig:
     """Everything that decides an encoder's shape and function, apart from its vocabularies.
 
-    The defaults are those of BERT (Devlin et al. 2019, section 3.1 and appendix A.2). ``dropout`` is used on
-    hidden states and on attention weights alike. ``causal`` lets a token attend only to itself and to those
-    before it. ``position_init`` is how the learned position embeddings begin: drawn like all weights, or as
-    sinusoids of the same mean square.
+    The defaults are those of BERT (Devlin et al. 2019, section 3.1 and appendix A.2); the other fields make of it a
+    ModernBERT (Warner et al. 2024, section 2.1) or an ESM-2 (Lin et al. 2023, supplement A.1). ``dropout`` is used on
+    hidden states and on attention weights alike. ``position_init`` is how learned position embeddings begin: drawn
+    like all weights, or as sinusoids of the same mean square.
+
+    Attributes:
+        type_vocab_size: Segments with embeddings of their own; 0: there are no segment embeddings.
+        causal: Whether a token attends only to itself and to those before it.
+        position: Learned embeddings, or rotary ones, by which queries and keys are turned (Su et al. 2021).
+        norm_first: Whether LayerNorm stands before each part of a block and after the last block, or after each part.
+        gated: Whether the feed-forward part is gated: activation of one projection times another (Shazeer 2020).
+        bias: Whether linear layers and LayerNorms have biases; the masked LM's decoder always has one.
+        embedding_norm: Whether the embeddings are normalised.
+        attention_window: How far a token sees to each side in local blocks, in tokens; None: every block sees all.
+        global_attention_every: Every so manieth block, from the first, sees the whole sequence.
+        rope_theta: Base of the rotary wavelengths.
+        local_rope_theta: That of local blocks, if it differs.
+        token_dropout: Whether the embeddings of [MASK] are zeroed, and the others scaled up as if 12 % always were.
 
     Raises:
         ConfigError: A value cannot be used; the message names the field.
@@ -37,13 +51,26 @@ class EncoderConfig:
     position_init: Literal["normal", "sinusoidal"] = "normal"
     hidden_act: str = "gelu"
     causal: bool = False
+    position: Literal["learned", "rotary"] = "learned"
+    norm_first: bool = False
+    gated: bool = False
+    bias: bool = True
+    embedding_norm: bool = True
+    attention_window: int | None = None
+    global_attention_every: int = 1
+    rope_theta: float = 10000.0
+    local_rope_theta: float | None = None
+    token_dropout: bool = False
 
     def __post_init__(self) -> None:
         # Types are checked too: the values may come from a config.json that anyone wrote.
         for name in _SIZES:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} is {value!r}; it must be a whole number of at least 1")
+            least = 0 if name == "type_vocab_size" else 1
+            if name == "attention_window" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{name} is {value!r}; it must be a whole number of at least {least}")
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 f"hidden_size {self.hidden_size} cannot be shared out evenly among "
@@ -51,8 +78,10 @@ class EncoderConfig:
             )
         if not _is_number(self.dropout) or not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout is {self.dropout!r}; it must be a number of at least 0 and below 1")
-        for name in ("layer_norm_eps", "initializer_range"):
+        for name in ("layer_norm_eps", "initializer_range", "rope_theta", "local_rope_theta"):
             value = getattr(self, name)
+            if name == "local_rope_theta" and value is None:
+                continue
             if not _is_number(value) or not 0 < value < math.inf:
                 raise ConfigError(f"{name} is {value!r}; it must be a number above 0")
         if self.hidden_act not in HIDDEN_ACTS:
@@ -60,13 +89,33 @@ class EncoderConfig:
                 f'hidden_act "{self.hidden_act}" is unknown; known are {", ".join(HIDDEN_ACTS)}.'
                 + nearest(str(self.hidden_act), HIDDEN_ACTS)
             )
-        if not isinstance(self.causal, bool):
-            raise ConfigError(f"causal is {self.causal!r}; it must be true or false")
+        for name in _SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be true or false")
+        if self.position not in ("learned", "rotary"):
+            raise ConfigError(f'position is "{self.position}"; it must be learned or rotary')
+        if self.position == "rotary" and self.head_dim % 2:
+            raise ConfigError(
+                f"hidden_size {self.hidden_size} over {self.num_attention_heads} heads makes them {self.head_dim} "
+                "wide, and rotary positions turn pairs: make that an even number"
+            )
 
     @property
     def head_dim(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
+
+    def is_local(self, block: int) -> bool:
+        """Whether the tokens of this block, counted from 0, see :attr:`attention_window` tokens to each side only."""
+        return self.attention_window is not None and block % self.global_attention_every != 0
+
+    def window_of(self, block: int) -> int | None:
+        """How far the tokens of a block see to each side; None: as far as their sequence goes."""
+        return self.attention_window if self.is_local(block) else None
+
+    def theta_of(self, block: int) -> float:
+        """Base of a block's rotary wavelengths."""
+        return self.local_rope_theta if self.is_local(block) and self.local_rope_theta else self.rope_theta
 
 
 _SIZES = (
@@ -76,7 +125,11 @@ _SIZES = (
     "intermediate_size",
     "max_position_embeddings",
     "type_vocab_size",
+    "attention_window",
+    "global_attention_every",
 )
+
+_SWITCHES = ("causal", "norm_first", "gated", "bias", "embedding_norm", "token_dropout")
 
 
 def _is_number(value: object) -> bool:
@@ -85,6 +138,27 @@ def _is_number(value: object) -> bool:
 
 def _bert(layers: int, hidden_size: int) -> EncoderConfig:
     return EncoderConfig(hidden_size, layers, hidden_size // 64, 4 * hidden_size)
+
+
+def _modern(layers: int, hidden_size: int, intermediate_size: int | None = None) -> EncoderConfig:
+    return EncoderConfig(
+        hidden_size,
+        layers,
+        hidden_size // 64,
+        intermediate_size or round(hidden_size * 8 / 3 / 64) * 64,
+        max_position_embeddings=8192,
+        type_vocab_size=0,
+        dropout=0.0,
+        layer_norm_eps=1e-5,
+        position="rotary",
+        norm_first=True,
+        gated=True,
+        bias=False,
+        attention_window=64,
+        global_attention_every=3,
+        rope_theta=160000.0,
+        local_rope_theta=10000.0,
+    )
 
 
 PRESETS: dict[str, EncoderConfig] = {
@@ -99,9 +173,22 @@ PRESETS: dict[str, EncoderConfig] = {
         for layers in (2, 4, 6, 8, 10, 12)
         for hidden_size in (128, 256, 512, 768)
     },
+    "modern-tiny": _modern(2, 128),
+    "modern-mini": _modern(4, 256),
+    "modern-small": _modern(4, 512),
+    "modern-medium": _modern(8, 512),
+    "modern-base": _modern(22, 768, 1152),
+    "modern-large": _modern(28, 1024, 2624),
+    **{
+        f"modern-L{layers}-H{hidden_size}": _modern(layers, hidden_size)
+        for layers in (2, 4, 6, 8, 10, 12)
+        for hidden_size in (128, 256, 512, 768)
+    },
 }
-"""Sizes by name: the 24 of Turc et al. 2019 (*Well-Read Students Learn Better*, as released), of which five
-have names of their own, and BERT-large (Devlin et al. 2019, section 3). Each head is 64 wide."""
+"""Sizes by name. BERT's are the 24 of Turc et al. 2019 (*Well-Read Students Learn Better*, as released), of which five
+have names of their own, and BERT-large (Devlin et al. 2019, section 3). Those of ModernBERT are its base and large
+(Warner et al. 2024, table 4), and the same 24 sizes with a gated feed-forward part of about as many parameters as
+BERT's. Each head is 64 wide."""
 
 
 @dataclasses.dataclass
@@ -114,7 +201,8 @@ class ModelConfig:
 
     preset: str = "bert-mini"
     """Published size to start from: bert-tiny, bert-mini, bert-small, bert-medium, bert-base, bert-large, or
-    one of the 24 sizes of layers 2, 4, 6, 8, 10, 12 by hidden size 128, 256, 512, 768 as bert-L10-H512."""
+    one of the 24 sizes of layers 2, 4, 6, 8, 10, 12 by hidden size 128, 256, 512, 768 as bert-L10-H512; and the same
+    with modern- in front for ModernBERT: modern-base has 22 layers, modern-large 28."""
     hidden_size: int | None = None
     """Width of the hidden states, a multiple of num_attention_heads. Null here and below: the preset's."""
     num_hidden_layers: int | None = None
@@ -126,7 +214,8 @@ class ModelConfig:
     max_position_embeddings: int | None = None
     """Longest sequence that the encoder can take, in tokens, [CLS] and [SEP] included."""
     type_vocab_size: int | None = None
-    """Number of segments that have embeddings of their own: 2 tells the parts of a pair apart, 1 does not."""
+    """Number of segments that have embeddings of their own: 2 tells the parts of a pair apart, 1 does not, and with 0
+    there are none: the parts are told apart by [SEP]."""
     dropout: float | None = None
     """Share of hidden states and of attention weights that is zeroed in training."""
     layer_norm_eps: float | None = None
@@ -139,6 +228,26 @@ class ModelConfig:
     """Activation: gelu, gelu_new (its tanh approximation, also gelu_pytorch_tanh) or relu."""
     causal: bool | None = None
     """Whether a token sees only itself and what stands before it (left to right) instead of both sides."""
+    position: Literal["learned", "rotary"] | None = None
+    """Learned position embeddings, or rotary ones, which turn queries and keys by their place (Su et al. 2021)."""
+    norm_first: bool | None = None
+    """Whether LayerNorm stands before each part of a block (pre-LayerNorm) rather than after it."""
+    gated: bool | None = None
+    """Whether the feed-forward part is gated (GeGLU with gelu; Shazeer 2020), with three matrices in place of two."""
+    bias: bool | None = None
+    """Whether linear layers and LayerNorms have biases."""
+    embedding_norm: bool | None = None
+    """Whether the embeddings are normalised."""
+    attention_window: int | None = None
+    """How many tokens a token sees to each side in local blocks; in the bert presets all blocks see everything."""
+    global_attention_every: int | None = None
+    """Every so manieth block, from the first, sees whole sequences; the others are local. 1: all blocks do."""
+    rope_theta: float | None = None
+    """Base of the rotary wavelengths."""
+    local_rope_theta: float | None = None
+    """Base of the rotary wavelengths in local blocks, if it differs."""
+    token_dropout: bool | None = None
+    """Whether embeddings of [MASK] are zeroed and the others scaled to match, as in ESM-2."""
 
     def __post_init__(self) -> None:
         self.resolve()

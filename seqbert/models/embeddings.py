@@ -16,6 +16,9 @@ from seqbert.models.dropout import Dropout
 class Embeddings(nn.Module):
     """Word, learned position and segment embeddings, added up and normalised (Devlin et al. 2019, fig. 2).
 
+    Of these the words alone are always there: rotary positions are no embeddings, and a shape may have no segments and
+    no LayerNorm.
+
     Each vocabulary has words and a LayerNorm of its own. What a position or a segment is does not depend on the
     vocabulary, so these are shared as the blocks are: what one domain learns about them serves all. Where
     ``type_vocab_size`` is 1 both parts of a pair get segment 0: the pair is told apart by [SEP] alone.
@@ -24,22 +27,34 @@ class Embeddings(nn.Module):
     def __init__(self, config: EncoderConfig, vocabularies: Mapping[str, int]) -> None:
         super().__init__()
         words = {name: nn.Embedding(size, config.hidden_size) for name, size in vocabularies.items()}
-        norms = {name: nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) for name in vocabularies}
         self.word = by_vocabulary(words)
-        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.segment = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.norm = by_vocabulary(norms)
+        self.position: nn.Embedding | None = None
+        if config.position == "learned":
+            self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.segment: nn.Embedding | None = None
+        if config.type_vocab_size:
+            self.segment = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.norm: nn.ModuleDict | None = None
+        if config.embedding_norm:
+            self.norm = by_vocabulary({name: layer_norm(config) for name in vocabularies})
         self.dropout = Dropout(config.dropout)
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Hidden states ``[tokens, hidden_size]`` of a batch, by the words of its vocabulary."""
-        segment_ids = batch.segment_ids
-        if self.segment.num_embeddings == 1:
-            segment_ids = torch.zeros_like(segment_ids)
-        words = self.word[batch.vocabulary](batch.ids)
-        total = words + self.position(batch.positions) + self.segment(segment_ids)
-        hidden: Tensor = self.dropout(self.norm[batch.vocabulary](total))
-        return hidden
+        total: Tensor = self.word[batch.vocabulary](batch.ids)
+        if self.position is not None:
+            total = total + self.position(batch.positions)
+        if self.segment is not None:
+            is_alone = self.segment.num_embeddings == 1
+            total = total + self.segment(torch.zeros_like(batch.segment_ids) if is_alone else batch.segment_ids)
+        if self.norm is not None:
+            total = self.norm[batch.vocabulary](total)
+        return self.dropout(total)  # type: ignore[no-any-return]
+
+
+def layer_norm(config: EncoderConfig) -> nn.LayerNorm:
+    """A LayerNorm over hidden states of a shape."""
+    return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.bias)
 
 
 def by_vocabulary(modules: Mapping[str, nn.Module]) -> nn.ModuleDict:

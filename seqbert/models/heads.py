@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from seqbert.errors import ConfigError, nearest
 from seqbert.models.config import EncoderConfig
 from seqbert.models.dropout import Dropout
+from seqbert.models.embeddings import layer_norm
 from seqbert.models.encoder import ACTIVATIONS
 
 HEADS = ("masked_lm", "pair", "classification", "tagging", "span", "choice")
@@ -93,9 +94,9 @@ class MaskedLMHead(nn.Module):
 
     def __init__(self, config: EncoderConfig, word: nn.Embedding) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, config.bias)
         self.activation = ACTIVATIONS[config.hidden_act]
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.norm = layer_norm(config)
         self.bias = nn.Parameter(torch.zeros(word.num_embeddings))
         self._tied = (word,)  # in a tuple, where nn.Module does not register it a second time
 
