@@ -69,7 +69,7 @@ SECONDS = 300
 ENDING_SECONDS = 10
 """How long the workers of a killed process may take to notice."""
 
-TIMINGS = re.compile(r"second")
+TIMINGS = re.compile(r"second|data_wait")
 """Part of the keys that hold timings."""
 
 RESUMING = re.compile(r"Going on after step|There is no checkpoint yet")

@@ -252,7 +252,7 @@ def install(moments: Moments) -> None:
 def ends_of_epochs(source: Any, steps: range) -> set[int]:
     """The steps with which the epochs of a source end, counted from 1."""
     if hasattr(source, "plan"):
-        a_step, an_epoch = source.plan.sequences_per_step, source.plan.total
+        a_step, an_epoch = source.stages[0].sequences, source.plan.total
     else:
         a_step, an_epoch = 1, source.batcher.steps_per_epoch
     return {step for step in range(1, steps.stop + 1) if step * a_step // an_epoch > (step - 1) * a_step // an_epoch}

@@ -160,40 +160,40 @@ def _held_bytes(build: Callable[[], Any]) -> dict[str, int]:
     plan = build()
     held, peak = tracemalloc.get_traced_memory()
     for count in STEPS:
-        plan.sequences_per_step = count
-        plan.step(0, _extra(count))
+        plan.step(0, range(count), range(_extra(count)))
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return {"held_bytes": held, "building_bytes": peak, "held_bytes_after_steps": after}
 
 
 def _seconds_of_a_step(plan: Any, count: int, extra: int, seconds: float) -> float:
-    plan.sequences_per_step = count
-    return _repeat(lambda step: plan.step(step, extra), seconds)
+    return _repeat(lambda step: _step(plan, step, count, extra), seconds)
+
+
+def _step(plan: Any, step: int, count: int, extra: int = 0) -> Any:
+    return plan.step(step, range(step * count, (step + 1) * count), range(step * extra, (step + 1) * extra))
 
 
 def _cold(plan: Any, count: int = STEPS[1]) -> float:
     """Median seconds of steps in epochs that were not drawn from before."""
-    plan.sequences_per_step = count
     steps = [plan.total * epoch // count for epoch in range(100, 105)]
-    return statistics.median(_time(lambda step=step: plan.step(step, 0)) for step in steps)
+    return statistics.median(_time(lambda step=step: _step(plan, step, count)) for step in steps)
 
 
 def _crossing(plan: Any, count: int = STEPS[1] - 1) -> float | None:
     """Median seconds of steps, of a size that does not divide a block, that go into the next; None if there is none."""
     from seqbert.data.sampling import BLOCK
 
-    plan.sequences_per_step = count
     steps = [block * BLOCK // count for block in range(1, 6) if (block + 1) * BLOCK < plan.total]
     found = []
     for step in steps:
-        plan.step(step - 1, 0)
-        found.append(_time(lambda step=step: plan.step(step, 0)))
+        _step(plan, step - 1, count)
+        found.append(_time(lambda step=step: _step(plan, step, count)))
     return statistics.median(found) if found else None
 
 
 def _extra(count: int) -> int:
-    """Sequences that ``Source.set_step_size`` would have drawn at random in a step of so many of these lengths."""
+    """Sequences that ``Stage.sized`` would have drawn at random in a step of so many of these lengths."""
     lengths = np.minimum(_lengths(0, CHUNK), WINDOW)
     return int(6 * float(lengths.std() / lengths.mean()) * count**0.5) + 2
 

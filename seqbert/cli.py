@@ -739,7 +739,8 @@ def _description_tree(description: Description) -> dict[str, Any]:
 
 def _print_description(name: str, description: Description) -> None:
     rows = [[part, f"{count:,}", ""] for part, count in description.parameters.items()]
-    rows += [["encoder with pooler", f"{description.pooled_encoder_parameters:,}", ""]]
+    encoder = "encoder with pooler" if "pooler" in description.parameters else "encoder"
+    rows += [[encoder, f"{description.pooled_encoder_parameters:,}", ""]]
     rows += [["all, with heads", f"{description.total_parameters:,}", ""]]
     rows += [[part, "", f"{flops / 1e6:,.2f}"] for part, flops in description.forward_flops.items()]
     rows += [["forward", "", f"{description.forward_flops_per_token / 1e6:,.2f}"]]
@@ -752,7 +753,7 @@ def _print_description(name: str, description: Description) -> None:
 
 
 def _import(arguments: list[str]) -> int:
-    parser = _parser("import", "Makes a run of a Hugging Face BERT checkpoint on disk; nothing is downloaded.")
+    parser = _parser("import", "Makes a run of a Hugging Face BERT, ModernBERT or ESM-2 folder; nothing is downloaded.")
     parser.add_argument("folder", metavar="HF_FOLDER", help="a folder with config.json and safetensors weights")
     parser.add_argument("output", metavar="OUT", help="the run's folder")
     parser.add_argument("--domain", metavar="NAME", help="what its sequences are: one of seqbert domains")

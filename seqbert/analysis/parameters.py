@@ -73,9 +73,11 @@ def describe(
     A multiply-add is two operations; only matrix products are counted, as is usual (Kaplan et al. 2020, table
     1). With H for ``hidden_size``, I for ``intermediate_size``, V for ``vocab_size`` and L for ``length``, a
     block costs a token 8H² for the projections to queries, keys, values and output, 4LH for attention's two
-    products (of which a causal kernel may skip up to half), and 4HI for the feed-forward part. The masked LM
+    products (of which a causal kernel may skip up to half), and 4HI for the feed-forward part, or 6HI where it is
+    gated. In a local block a token sees no more than its window, and L is the mean of what the tokens of a sequence
+    see: kernels that multiply beyond it and throw that away do more. The masked LM
     costs a *target* 2H² + 2HV, the pair head a *sequence* 2H² + 4H. A task's head of C outputs costs 2HC a sequence or
-    a token, and a pooler, where it has one, 2H² a sequence.
+    a token, and a pooler or a dense layer, where it has one, 2H² more.
 
     Args:
         config: The encoder's shape.
@@ -93,32 +95,53 @@ def describe(
     """
     kinds = head_outputs(heads, vocab_size)
     hidden, layers, intermediate = config.hidden_size, config.num_hidden_layers, config.intermediate_size
-    norm = 2 * hidden
-    square = hidden * hidden + hidden  # a linear layer from hidden states to hidden states
+    bias = int(config.bias)
+    norm = (1 + bias) * hidden
+    square = hidden * hidden + bias * hidden  # a linear layer from hidden states to hidden states
+    inner = (2 if config.gated else 1) * intermediate
+    normed_before = config.norm_first and config.embedding_norm  # the first block takes its input as it is
+    seen = sum(_seen(length, config.window_of(block)) for block in range(layers))
     parameters = {
         "word embeddings": vocab_size * hidden,
-        "position embeddings": config.max_position_embeddings * hidden,
+        "position embeddings": config.max_position_embeddings * hidden if config.position == "learned" else 0,
         "segment embeddings": config.type_vocab_size * hidden,
-        "embeddings LayerNorm": norm,
+        "embeddings LayerNorm": norm if config.embedding_norm else 0,
         "attention": layers * 4 * square,
-        "feed-forward": layers * (2 * hidden * intermediate + intermediate + hidden),
-        "blocks LayerNorm": layers * 2 * norm,
+        "feed-forward": layers * (hidden * (inner + intermediate) + bias * (inner + hidden)),
+        "blocks LayerNorm": (layers * 2 - normed_before) * norm,
+        "last LayerNorm": norm if config.norm_first else 0,
     }
+    parameters = {part: count for part, count in parameters.items() if count}
     forward_flops: dict[str, float] = {
         "attention projections": layers * 8 * hidden**2,
-        "attention scores and sums": layers * 4 * length * hidden,
-        "feed-forward": layers * 4 * hidden * intermediate,
+        "attention scores and sums": 4 * hidden * seen,
+        "feed-forward": layers * 2 * hidden * (inner + intermediate),
     }
     if "masked_lm" in kinds:
         parameters["masked LM head"] = square + norm + vocab_size
         forward_flops["masked LM head"] = target_share * (2 * hidden**2 + 2 * hidden * vocab_size)
     if "pair" in kinds:
-        parameters["pooler"] = square
+        parameters["pooler"] = hidden * hidden + hidden
         parameters["pair classifier"] = 2 * hidden + 2
         forward_flops["pair head"] = (2 * hidden**2 + 4 * hidden) / length
     for kind, outputs in kinds.items():
         if kind not in ("masked_lm", "pair"):
-            parameters["task head"] = (square if kind in POOLED else 0) + outputs * (hidden + 1)
+            if config.task_head == "modern":
+                dense, has_dense = square + norm, True
+            else:
+                dense, has_dense = hidden * hidden + hidden, kind in POOLED
+            parameters["task head"] = dense * has_dense + outputs * (hidden + 1)
             rows = 1 / length if kind in POOLED else 1
-            forward_flops["task head"] = rows * (2 * hidden**2 * (kind in POOLED) + 2 * hidden * outputs)
+            forward_flops["task head"] = rows * (2 * hidden**2 * has_dense + 2 * hidden * outputs)
     return Description(parameters, forward_flops, length, target_share)
+
+
+def _seen(length: int, window: int | None) -> float:
+    """How many tokens one of a sequence sees in the mean, itself among them, ``window`` of them to each side.
+
+    >>> _seen(4, None), _seen(4, 1)
+    (4.0, 2.5)
+    """
+    if window is None or window >= length:
+        return float(length)
+    return 2 * window + 1 - window * (window + 1) / length

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from seqbert.data.ranges import count_up, spread
 from seqbert.errors import CheckpointError
 
 LAYOUT = 3
@@ -92,6 +93,7 @@ class TokenStore:
             sizes += [batch.num_rows for batch in batches]
         self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self._open: dict[int, dict[str, np.ndarray]] = {}
+        self._whole: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -103,6 +105,33 @@ class TokenStore:
     def unit_starts(self, start: int, stop: int) -> np.ndarray:
         """Whether each token of the stretch begins a masking unit."""
         return self._column("unit_start", start, stop)
+
+    def gather(self, name: str, start: np.ndarray, stop: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """A column over many stretches, end to end, with room for special tokens.
+
+        Args:
+            name: "ids" or "unit_start".
+            start: First place of each stretch, ``[stretches]`` int64.
+            stop: One past its last place, ``[stretches]``.
+            after: Places of room behind each stretch, 0 or 1, ``[stretches]``.
+
+        Returns:
+            As stored, for each stretch one place of room, the stretch, and the room behind it. What stands in the room
+            means nothing.
+        """
+        column, shifts = self._whole_column(name)
+        batch = np.searchsorted(self._starts, start, side="right") - 1
+        last = np.searchsorted(self._starts, stop, side="left") - 1
+        before = np.ones_like(batch)
+        if (batch < last).any():  # those are cut where record batches end
+            counts = np.maximum(last - batch, 0) + 1
+            inner = count_up(counts)
+            before = (inner == 0).astype(np.int64)
+            after = np.repeat(after, counts) * (inner == np.repeat(counts, counts) - 1)
+            batch = spread(batch, counts)
+            start = np.maximum(np.repeat(start, counts), self._starts[batch])
+            stop = np.minimum(np.repeat(stop, counts), self._starts[batch + 1])
+        return column.take(spread(start + shifts[batch] - before, stop - start + before + after))
 
     def batches(self) -> Iterator[np.ndarray]:
         """The ids of each record batch in turn: read, not mapped, so that memory does not fill with what was seen."""
@@ -133,6 +162,28 @@ class TokenStore:
             batch = reader.get_batch(index)
             self._open[number] = {name: batch.column(name).to_numpy(zero_copy_only=True) for name in batch.schema.names}
         return self._open[number]
+
+    def _whole_column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """One array from the first to the last byte of the mapped files, and what leads from the store's places to it.
+
+        In that array stand also the headers of the record batches, and between the files nothing that could be read;
+        the shift of each batch, ``[batches]``, leaps them.
+        """
+        if name not in self._whole:
+            files = [pa.memory_map(str(path)) for path in self._paths]
+            columns = []
+            for file in files:
+                reader = pa.ipc.open_file(file)
+                columns += [
+                    reader.get_batch(number).column(name).to_numpy() for number in range(reader.num_record_batches)
+                ]
+            addresses = np.array([column.ctypes.data for column in columns])
+            ends = addresses + [column.nbytes for column in columns]
+            first = int(addresses.min()) - columns[0].itemsize
+            whole = pa.foreign_buffer(first, int(ends.max()) + columns[0].itemsize - first, files)
+            array = np.frombuffer(whole, columns[0].dtype)
+            self._whole[name] = array, (addresses - first) // array.itemsize - self._starts[:-1]
+        return self._whole[name]
 
 
 @dataclasses.dataclass(slots=True)

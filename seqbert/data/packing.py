@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from seqbert.data.ranges import count_up
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,17 +44,35 @@ WHOLE = Share()
 
 
 class _Sent:
-    """Pickles tensors as arrays, so that they go to another process through its pipe and not in shared memory."""
+    """Pickles tensors as arrays, so that they go to another process through its pipe and not in shared memory.
+
+    Whole numbers go in as few bytes as they need, a quarter or an eighth of their own.
+    """
 
     __slots__ = ()
 
     def __getstate__(self) -> list[Any]:
         values = [getattr(self, field.name) for field in dataclasses.fields(cast(Any, self))]
-        return [value.numpy() if isinstance(value, Tensor) else value for value in values]
+        return [_narrow(value.numpy()) if isinstance(value, Tensor) else value for value in values]
 
     def __setstate__(self, state: list[Any]) -> None:
         for field, value in zip(dataclasses.fields(cast(Any, self)), state, strict=True):
+            if isinstance(value, _Narrow):
+                value = value.array.astype(np.int64)
             setattr(self, field.name, torch.from_numpy(value) if isinstance(value, np.ndarray) else value)
+
+
+class _Narrow(NamedTuple):
+    """An array of int64 in fewer bytes."""
+
+    array: np.ndarray
+
+
+def _narrow(array: np.ndarray) -> np.ndarray | _Narrow:
+    if array.dtype != np.int64 or not array.size:
+        return array
+    ends = np.min_scalar_type(int(array.min())), np.min_scalar_type(int(array.max()))
+    return _Narrow(array.astype(np.promote_types(*ends)))
 
 
 @dataclasses.dataclass(slots=True)
@@ -65,17 +85,19 @@ class Target(_Sent):
         labels: The true token ids or classes, ``[targets]`` int64; of other shapes and types where a task says so.
         symbols: How many symbols each target hides, ``[targets]`` float32; None where bits have no meaning.
         of_sequences: Whether ``index`` counts sequences rather than tokens.
+        weight: What each target counts, ``[targets]`` float32: 0 where it only fills a list up. None: 1 each.
     """
 
     index: Tensor
     labels: Tensor
     symbols: Tensor | None = None
     of_sequences: bool = False
+    weight: Tensor | None = None
 
     def to(self, device: torch.device) -> Target:
         """The same target on a device."""
-        symbols = None if self.symbols is None else _on(self.symbols, device)
-        return Target(_on(self.index, device), _on(self.labels, device), symbols, self.of_sequences)
+        symbols, weight = (None if tensor is None else _on(tensor, device) for tensor in (self.symbols, self.weight))
+        return Target(_on(self.index, device), _on(self.labels, device), symbols, self.of_sequences, weight)
 
 
 @dataclasses.dataclass(slots=True)
@@ -95,6 +117,8 @@ class PackedBatch(_Sent):
             are then never parted. None where records have no choices.
         counted: Whether its targets count. Where a step has fewer sequences than there are processes, those without one
             go through the motions with a sequence that does not.
+        limit: Most tokens of a sequence in batches of the same static shape; None where the shape is the batch's own.
+        boundaries: ``cu_seqlens`` on the host, whatever the device; of batches of a static shape alone.
     """
 
     vocabulary: str
@@ -107,6 +131,8 @@ class PackedBatch(_Sent):
     targets: dict[str, Target] = dataclasses.field(default_factory=dict)
     choice: Tensor | None = None
     counted: bool = True
+    limit: int | None = None
+    boundaries: Tensor | None = None
 
     @classmethod
     def of(
@@ -117,10 +143,14 @@ class PackedBatch(_Sent):
         lengths: np.ndarray,
         record: np.ndarray,
         targets: dict[str, Target],
+        positions: np.ndarray | None = None,
     ) -> PackedBatch:
-        """A batch from numpy arrays: ``ids`` and ``segment_ids`` ``[tokens]``, the others ``[sequences]``."""
+        """A batch from numpy arrays: ``ids`` and ``segment_ids`` ``[tokens]``, the others ``[sequences]``.
+
+        ``positions``, ``[tokens]``, are given where they are known already.
+        """
         boundaries = np.concatenate([[0], np.cumsum(lengths)])
-        positions = np.arange(len(ids)) - np.repeat(boundaries[:-1], lengths)
+        positions = count_up(lengths) if positions is None else positions
         return cls(
             vocabulary,
             torch.from_numpy(np.ascontiguousarray(ids, np.int64)),
@@ -136,6 +166,11 @@ class PackedBatch(_Sent):
     def tokens(self) -> int:
         """Number of tokens in the stream."""
         return len(self.ids)
+
+    @property
+    def longest(self) -> int:
+        """Most tokens that a sequence has, or with a static shape may have."""
+        return max(self.lengths, default=0) if self.limit is None else self.limit
 
     def to(self, device: torch.device) -> PackedBatch:
         """The same batch on a device, on its way there when this returns: nothing waits for what a GPU still computes.
@@ -158,6 +193,8 @@ class PackedBatch(_Sent):
             targets,
             choice,
             self.counted,
+            self.limit,
+            self.boundaries,
         )
 
 
@@ -224,7 +261,8 @@ def _piece(batch: PackedBatch, first: int, last: int) -> PackedBatch:
         low, high = (first, last) if target.of_sequences else (start, stop)
         chosen = slice(*torch.searchsorted(target.index, torch.tensor([low, high])).tolist())
         symbols = None if target.symbols is None else target.symbols[chosen]
-        targets[name] = Target(target.index[chosen] - low, target.labels[chosen], symbols, target.of_sequences)
+        weight = None if target.weight is None else target.weight[chosen]
+        targets[name] = Target(target.index[chosen] - low, target.labels[chosen], symbols, target.of_sequences, weight)
     return PackedBatch(
         batch.vocabulary,
         batch.ids[start:stop],

@@ -10,7 +10,8 @@ import numpy as np
 
 from seqbert.data.corpus import Corpus, Split
 from seqbert.data.groups import Groups
-from seqbert.data.sampling import EpochOrder, Mixture, below, stream
+from seqbert.data.sampling import EpochOrder, Mixture, below, distinct, stream
+from seqbert.data.stages import Stage, Stages
 from seqbert.data.windows import Windows
 from seqbert.domain import Augmentation, Balance
 
@@ -45,21 +46,19 @@ class Stretches:
 
 
 class Plan:
-    """The order in which the windows of one split are visited: a function of seed, step and place.
+    """The order in which the windows of one split are visited: a function of the seed, without a state.
 
-    Step ``s`` takes the sequences ``s * n`` to ``s * n + n - 1`` of an endless walk through epochs (``n`` is
-    :attr:`sequences_per_step`), so that each window is visited once an epoch, and then draws more at random until
-    the step's token budget is full. Documents of several groups are mixed by smoothed share. A run that goes on with
-    another ``n`` takes the walk up where it stood (:meth:`go_on`).
+    An endless walk through epochs visits each window once an epoch. A step takes the next stretch of that walk, and
+    windows drawn at random beside. Documents of several groups are mixed by smoothed share.
 
     Attributes:
         groups: The documents of each group.
+        size: Most tokens of a window.
     """
 
     def __init__(self, split: Split, size: int, seed: int, balance: Balance | None = None) -> None:
         self._seed = seed
-        self.sequences_per_step = 1
-        self._begun = (0, 0)
+        self.size = size
         self.groups = Groups(len(split.tokens), None if balance is None else split.group)
         self._windows = Windows(split.tokens, size, self.groups)
         shares = [1.0]
@@ -84,30 +83,26 @@ class Plan:
         """Gives an unpickled plan the split that it was made from, mapped into memory anew."""
         self._windows.attach(split.tokens, split.group)
 
-    def visited(self, step: int) -> int:
-        """Sequences of the walk that the steps before this one took."""
-        begun, before = self._begun
-        return before + (step - begun) * self.sequences_per_step
+    def step(self, step: int, walk: range, extra: range) -> Stretches:
+        """The sequences of a step.
 
-    def go_on(self, step: int, visited: int) -> None:
-        """Takes the walk up at a step, after so many of its sequences."""
-        self._begun = (step, visited)
-
-    def step(self, step: int, extra: int) -> Stretches:
-        """The sequences of a step: those of the epoch's order, then ``extra`` ones drawn at random."""
-        count = self.sequences_per_step
-        groups, numbers = self._mixture(self.visited(step) + np.arange(count))
+        Args:
+            step: The step.
+            walk: Which of the walk it takes, counted from the first step on.
+            extra: Which of the random ones, counted likewise.
+        """
+        groups, numbers = self._mixture(np.arange(walk.start, walk.stop))
         epochs = np.empty_like(numbers)
-        for group in np.unique(groups):
+        for group in distinct(groups):
             chosen = groups == group
             epochs[chosen], numbers[chosen] = self._orders[group](numbers[chosen])
-        place = np.arange(count)
+        place = np.arange(len(walk))
         if extra:
-            more = EXTRA + np.arange(extra)
-            more_groups, _ = self._mixture(step * extra + np.arange(extra))
+            more = EXTRA + np.arange(len(extra))
+            more_groups, _ = self._mixture(np.arange(extra.start, extra.stop))
             more_numbers = below(self._windows.of_group[more_groups], self._seed, stream("extra"), step, more)
             groups, numbers = np.append(groups, more_groups), np.append(numbers, more_numbers)
-            epochs, place = np.append(epochs, np.full(extra, EXTRA + step)), np.append(place, more)
+            epochs, place = np.append(epochs, np.full(len(extra), EXTRA + step)), np.append(place, more)
         return self._locate(self._windows.first[groups] + numbers, epochs, np.full(len(place), step), place)
 
     def sequential(self, most: int) -> Stretches:
@@ -125,15 +120,19 @@ class Plan:
 class Source:
     """One part of a corpus as an objective draws from it.
 
+    Step ``s`` takes as many sequences of the plan's walk as its stage says, and goes on where step ``s - 1`` ended; a
+    run that goes on with other stages takes the walk up where it stood (:meth:`go_on`).
+
     Attributes:
         corpus: The corpus.
         split: Its training or validation part.
         plan: The order in which its windows are visited.
         seed: Keys every draw.
         max_length: Most tokens of a sequence, special tokens included.
-        tokens_per_step: Token budget of this vocabulary in a step.
-        extra: Sequences drawn at random to fill a step.
+        tokens_per_step: Token budget of this vocabulary in a step, when all warm-ups are over.
+        stages: How large steps are.
         augmentations: By name, what each sequence is given a variant of, in this order.
+        begun: Where the walk was taken up: a step, and the sequences of it that were visited before.
     """
 
     corpus: Corpus
@@ -142,8 +141,13 @@ class Source:
     seed: int
     max_length: int
     tokens_per_step: int
-    extra: int = 0
+    stages: Stages = dataclasses.field(default_factory=lambda: Stages([]))
     augmentations: Mapping[str, Augmentation] = dataclasses.field(default_factory=dict)
+    begun: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        if not self.stages.all:
+            self.stages = Stages([Stage(0, self.max_length, self.tokens_per_step)])
 
     def __getstate__(self) -> dict[str, Any]:
         state = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -160,21 +164,31 @@ class Source:
         """Name of the vocabulary."""
         return self.corpus.domain
 
+    def step(self, step: int) -> Stretches:
+        """What the sequences of a step are drawn from: those of the walk, then the random ones."""
+        stage = self.stages[step]
+        visited, drawn = self.visited(step), self.stages.extra_before(step)
+        walk, extra = range(visited, visited + stage.sequences), range(drawn, drawn + stage.extra)
+        return self.cropped(self.plan.step(step, walk, extra), stage)
+
+    def cropped(self, stretches: Stretches, stage: Stage) -> Stretches:
+        """The stretches, and of what is longer than a window of the stage a part that starts at a random place."""
+        size = self.plan.size - (self.max_length - stage.max_length)
+        spare = stretches.stop - stretches.start - size
+        if stage.max_length == self.max_length or spare.max(initial=0) <= 0:
+            return stretches
+        cut = spare > 0
+        offset = below(spare[cut] + 1, self.seed, stream("crop"), stretches.step[cut], stretches.place[cut])
+        start, stop = stretches.start.copy(), stretches.stop.copy()
+        start[cut] += offset
+        stop[cut] = start[cut] + size
+        return dataclasses.replace(stretches, start=start, stop=stop)
+
     def visited(self, step: int) -> int:
-        """Sequences that the steps before this one took from the epochs' order."""
-        return self.plan.visited(step)
+        """Sequences of the walk that the steps before this one took."""
+        begun, before = self.begun
+        return before + self.stages.sequences_before(step) - self.stages.sequences_before(begun)
 
     def go_on(self, step: int, visited: int) -> None:
-        """Takes the epochs' order up at a step, after so many sequences."""
-        self.plan.go_on(step, visited)
-
-    def set_step_size(self, lengths: np.ndarray) -> None:
-        """Sets how many sequences a step takes, given the lengths of a sample of them, ``[sample]``.
-
-        From the epoch's order as many as fit less two standard deviations, so that few steps leave one out; random
-        ones fill the rest, enough of them for a step that falls four deviations short.
-        """
-        fitting = self.tokens_per_step / float(lengths.mean())
-        deviation = float(lengths.std() / lengths.mean()) * fitting**0.5
-        self.plan.sequences_per_step = max(1, int(fitting - 2 * deviation))
-        self.extra = int(6 * deviation) + 2
+        """Takes the walk up at a step, after so many of its sequences."""
+        self.begun = (step, visited)

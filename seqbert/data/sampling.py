@@ -36,6 +36,29 @@ def counter_hash(seed: int, *counters: Counter) -> np.ndarray:
     return np.asarray(_hash(seed, *counters), np.uint64)
 
 
+def hash_each(bits: np.ndarray, lengths: np.ndarray, counters: np.ndarray) -> np.ndarray:
+    """64 random bits for each of many counters, of which ``lengths[i]`` go with ``bits[i]``, ``[sum of lengths]``.
+
+    Args:
+        bits: What :func:`counter_hash` gave, ``[n]``.
+        lengths: How many counters go with each, ``[n]``.
+        counters: One counter more, ``[sum of lengths]`` int64.
+
+    >>> hash_each(counter_hash(0, np.array([5, 6])), np.array([2, 1]), np.arange(3)) == counter_hash(
+    ...     0, np.array([5, 5, 6]), np.arange(3)
+    ... )
+    array([ True,  True,  True])
+    """
+    words = np.repeat(bits * np.uint64(_GAMMA) + np.uint64(_GAMMA), lengths)
+    words += counters.view(np.uint64)
+    return _finalize(words)
+
+
+def as_uniform(bits: np.ndarray) -> np.ndarray:
+    """Random bits as draws from [0, 1): what :func:`uniform` makes of them."""
+    return (bits >> np.uint64(11)).view(np.int64) * 2.0**-53
+
+
 def uniform(seed: int, *counters: Counter) -> np.ndarray:
     """Uniform draws from [0, 1), one for each combination of counters.
 
@@ -45,7 +68,7 @@ def uniform(seed: int, *counters: Counter) -> np.ndarray:
     bits = _hash(seed, *counters)
     if isinstance(bits, int):
         return np.asarray((bits >> 11) * 2.0**-53)
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return as_uniform(bits)
 
 
 def below(limit: Counter, seed: int, *counters: Counter) -> np.ndarray:
@@ -66,7 +89,7 @@ def _hash(seed: int, *counters: Counter) -> Counter:
 def _hash_arrays(state: np.ndarray, counters: Sequence[Counter]) -> np.ndarray:
     with np.errstate(over="ignore"):
         for counter in counters:
-            state = _mix(state * np.uint64(_GAMMA) + np.asarray(counter).astype(np.uint64))
+            state = _mix(state * np.uint64(_GAMMA) + np.asarray(counter).astype(np.uint64, copy=False))
     return state
 
 
@@ -75,10 +98,17 @@ _WORD = 2**64 - 1
 
 
 def _mix(word: np.ndarray) -> np.ndarray:
-    word = word + np.uint64(_GAMMA)
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(_FIRST)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(_SECOND)
-    return np.asarray(word ^ (word >> np.uint64(31)))
+    return _finalize(np.asarray(word + np.uint64(_GAMMA)))
+
+
+def _finalize(words: np.ndarray) -> np.ndarray:
+    """Writes over the words: where arrays are large, asking for memory takes most of the time."""
+    shifted = np.empty_like(words)
+    for shift, factor in ((30, _FIRST), (27, _SECOND)):
+        words ^= np.right_shift(words, np.uint64(shift), out=shifted)
+        words *= np.uint64(factor)
+    words ^= np.right_shift(words, np.uint64(31), out=shifted)
+    return words
 
 
 def _mix_number(word: int) -> int:
@@ -86,6 +116,14 @@ def _mix_number(word: int) -> int:
     word = ((word ^ (word >> 30)) * _FIRST) & _WORD
     word = ((word ^ (word >> 27)) * _SECOND) & _WORD
     return word ^ (word >> 31)
+
+
+def distinct(numbers: np.ndarray) -> list[int]:
+    """The whole numbers that occur, rising: mostly there is one."""
+    if not len(numbers):
+        return []
+    low, high = int(numbers.min()), int(numbers.max())
+    return [low] if low == high else np.unique(numbers).tolist()
 
 
 class EpochOrder:
@@ -107,14 +145,14 @@ class EpochOrder:
         """Epoch and sequence number of each counter, both like ``counters`` (int64)."""
         epochs, places = np.divmod(counters, self.total)
         sequences = np.empty_like(places)
-        for epoch in np.unique(epochs):
-            blocks, starts = self._block_order(int(epoch))
+        for epoch in distinct(epochs):
+            blocks, starts = self._block_order(epoch)
             chosen = np.flatnonzero(epochs == epoch)
             slots = np.searchsorted(starts, places[chosen], side="right") - 1
-            for slot in np.unique(slots):
+            for slot in distinct(slots):
                 members = chosen[slots == slot]
                 block = int(blocks[slot])
-                inside = self._inside_block(int(epoch), block)
+                inside = self._inside_block(epoch, block)
                 sequences[members] = inside[places[members] - starts[slot]]
                 sequences[members] += block * BLOCK
         return epochs, sequences
@@ -163,6 +201,8 @@ class Mixture:
 
     def __call__(self, counters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Group, and number within the group, of each counter."""
+        if len(self.counts) == 1:
+            return np.zeros_like(counters), counters
         periods, slots = np.divmod(counters, PERIOD)
         groups, numbers = np.empty_like(slots), np.empty_like(slots)
         for period in np.unique(periods):

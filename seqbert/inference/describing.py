@@ -33,9 +33,9 @@ def describe(what: str | EncoderConfig, vocab_size: int | None = None, length: i
         ConfigError: if ``what`` is none of these.
     """
     if isinstance(what, EncoderConfig):
-        return {"encoder": count(what, vocab_size or PUBLISHED_VOCABULARY, length=length)}
+        return {"encoder": _of_shape(what, vocab_size, length)}
     if what in PRESETS:
-        return {what: count(PRESETS[what], vocab_size or PUBLISHED_VOCABULARY, length=length)}
+        return {what: _of_shape(PRESETS[what], vocab_size, length)}
     if RunFolder(Path(what)).exists():
         return {name: _of_run(what, name, vocab_size, length) for name in domains_of(what) or ["imported"]}
     if (finetuning := _finetuning(what, vocab_size, length)) is not None:
@@ -48,6 +48,12 @@ def describe(what: str | EncoderConfig, vocab_size: int | None = None, length: i
         raise ConfigError(f"{error} Presets are: {', '.join(PRESETS)}.") from error
     preparation = Preparation(config)
     return dict(_of_config(preparation, name, vocab_size, length) for name in config.domains)
+
+
+def _of_shape(config: EncoderConfig, vocab_size: int | None, length: int) -> Description:
+    """The description with the heads of the published pretraining: where there are segments, that of pairs too."""
+    heads = ("masked_lm", "pair") if config.type_vocab_size else ("masked_lm",)
+    return count(config, vocab_size or PUBLISHED_VOCABULARY, heads, length=length)
 
 
 def _finetuning(what: str, vocab_size: int | None, length: int) -> dict[str, Description] | None:

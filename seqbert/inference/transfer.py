@@ -37,7 +37,8 @@ def import_checkpoint(
         registry.load(domain)
     checkpoint = hub.read_checkpoint(source)
     name = domain or "imported"
-    model = Model(checkpoint.config, {name: checkpoint.vocab_size}, {name: checkpoint.heads}, checkpoint.features)
+    sizes, heads = {name: checkpoint.vocab_size}, {name: checkpoint.heads}
+    model = Model(checkpoint.config, sizes, heads, checkpoint.features, checkpoint.mask_ids(name))
     model.initialise(seed=0)
     report = hub.load_into(model, name, checkpoint)
     pooler_only = any(".pair.classifier." in missing for missing in report.newly_initialised)
@@ -58,6 +59,7 @@ def import_checkpoint(
             without_classifier=pooler_only,
             labels=checkpoint.labels or None,
             problem_type=checkpoint.problem_type,
+            kept=checkpoint.kept,
         )
         write_json(
             run.path / "import.json",
@@ -79,11 +81,14 @@ def export(run: str | Path, output: str | Path, *, domain: str | None = None, ov
     """Writes the model of a run as a Hugging Face folder that ``transformers`` loads with no missing keys.
 
     Raises:
-        CheckpointError: if the run has no model, or a damaged one, or several and ``domain`` does not say which.
+        CheckpointError: if the run has no model, or a damaged one, or several and ``domain`` does not say which; or if
+            no architecture of ``transformers`` has its shape and heads.
         ConfigError: if ``output`` holds files and ``overwrite`` is not set.
     """
     found = open_run(run, domain)
-    hub.read_checkpoint(found.folder)
+    obstacle = hub.obstacle(hub.read_checkpoint(found.folder))
+    if obstacle is not None:
+        raise CheckpointError(f'The model of "{run}" cannot be exported. {obstacle}.')
     target = Path(output)
     if target.is_dir() and any(target.iterdir()) and not overwrite:
         raise ConfigError(f'The folder "{target}" holds files already. Replace them with --overwrite.')

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from seqbert.errors import ConfigError, nearest
-from seqbert.models.heads import POOLED
-from seqbert.models.model import Model, draw
+from seqbert.models.heads import CARRIED_OVER, TASKS
+from seqbert.models.initialisation import draw
+from seqbert.models.model import Model
 
 LORA_TARGETS = {
     "query": "attention.query",
@@ -91,7 +92,7 @@ def freeze(model: Model, embeddings: bool, layers: int) -> None:
 
 
 def reinitialise_top(model: Model, layers: int, seed: int) -> None:
-    """Draws the top ``layers`` blocks and, where there are any, the poolers anew (Zhang et al. 2021, section 5).
+    """Draws the top ``layers`` blocks, and the poolers or dense layers of tasks, anew (Zhang et al. 2021, section 5).
 
     Raises:
         ConfigError: The encoder has fewer blocks, or stands under features and would stay as it was drawn.
@@ -104,10 +105,11 @@ def reinitialise_top(model: Model, layers: int, seed: int) -> None:
     count = len(model.encoder.blocks)
     blocks = [f"encoder.blocks.{number}" for number in range(count - layers, count)]
     poolers = [
-        f"heads.{vocabulary}.{kind}.pooler"
+        f"heads.{vocabulary}.{kind}.{module}"
         for vocabulary in model.vocabularies
         for kind in model.heads_of(vocabulary)
-        if kind in POOLED
+        if kind in (*TASKS, "pair")
+        for module in CARRIED_OVER
     ]
     model.initialise(seed, within=[*blocks, *poolers])
 
@@ -140,7 +142,8 @@ def merged(model: Model) -> Model:
     if not any(parametrize.is_parametrized(module) for module in model.modules()):
         return model
     # Built anew: a deep copy shares the classes that parametrize made, and taking it off there takes it off here.
-    twin = Model(model.config, model.vocabularies, {name: model.heads_of(name) for name in model.vocabularies})
+    heads = {name: model.heads_of(name) for name in model.vocabularies}
+    twin = Model(model.config, model.vocabularies, heads, mask_ids=model.mask_ids)
     twin.to(next(model.parameters()).device)
     for name, parameter in twin.named_parameters():
         module, _, weight = name.rpartition(".")

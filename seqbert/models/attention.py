@@ -64,6 +64,10 @@ def packed_attention(
         case "reference":
             return reference_attention(query, key, value, batch, causal=causal, window=window, dropout=dropout)[0]
         case "buckets":
+            if torch.compiler.is_compiling() and batch.boundaries is not None:
+                options = (causal, window, dropout)
+                mixed, _ = torch.ops.seqbert.buckets(query, key, value, batch.boundaries, *options)
+                return cast(Tensor, mixed)
             return _buckets(query, key, value, batch, causal, window, dropout)
         case "varlen":
             if dropout:
@@ -80,9 +84,18 @@ def fastest_backend(query: Tensor, dropout: float) -> Backend:
         and len(query) > 0
         and query.shape[-1] % 8 == 0
         and query.shape[-1] <= 256
-        and torch.cuda.get_device_capability(query.device) >= (8, 0)
+        and _is_recent(query.device)
     )
     return "varlen" if flash else "buckets"
+
+
+def _is_recent(device: torch.device) -> bool:
+    """Whether FlashAttention has kernels for a CUDA device."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+# What torch.compiler.assume_constant_result marks it with: that imports the compiler, a second of every start.
+_is_recent._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def reference_attention(
@@ -133,11 +146,11 @@ def _buckets(
     window: int | None,
     dropout: float,
 ) -> Tensor:
-    layout = _layout(batch.lengths)
+    layout = layout_of(batch.lengths)
     streams = [query, key, value]
     place = None if layout.place is None else layout.place.to(query.device, non_blocking=True)
     if place is not None:
-        streams = [_spread(stream, place, layout.tokens) for stream in streams]
+        streams = [spread(stream, place, layout.tokens) for stream in streams]
     unfused = _is_unfused_faster(query, dropout, max(batch.lengths, default=0))
     masks: Sequence[Tensor | None] = [None] * len(layout.blocks)
     if unfused and dropout:
@@ -151,10 +164,10 @@ def _buckets(
         # [count * length, heads, head_dim] seen as [count, heads, length, head_dim], without a copy
         q, k, v = (tensor.view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in part)
         if unfused:
-            mixed = _unfused(q, k, v, _bias(length, lengths, causal, window, q), kept)
+            mixed = _unfused(q, k, v, bias_of(length, lengths, causal, window, q), kept)
         else:
             only_causal = causal and lengths is None and (window is None or length <= window + 1)
-            bias = None if only_causal else _bias(length, lengths, causal, window, q)
+            bias = None if only_causal else bias_of(length, lengths, causal, window, q)
             mixed = F.scaled_dot_product_attention(q, k, v, bias, dropout_p=dropout, is_causal=only_causal)
         outputs.append(mixed.transpose(1, 2).flatten(0, 1))
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
@@ -197,7 +210,7 @@ class _Layout:
 
 
 @lru_cache(maxsize=64)
-def _layout(lengths: tuple[int, ...]) -> _Layout:
+def layout_of(lengths: tuple[int, ...]) -> _Layout:
     """Neighbours of nearly equal length share a block, padded to the longest of them: fewer and larger products.
 
     Without sequences there is one empty block, so that every weight still gets a gradient.
@@ -224,7 +237,7 @@ def _layout(lengths: tuple[int, ...]) -> _Layout:
     return _Layout(start, place, described)
 
 
-def _bias(length: int, lengths: Tensor | None, causal: bool, window: int | None, like: Tensor) -> Tensor | None:
+def bias_of(length: int, lengths: Tensor | None, causal: bool, window: int | None, like: Tensor) -> Tensor | None:
     """What is added to the scores of a block: minus infinity where a token must not look; None where it may anywhere.
 
     ``[count, 1, 1, length]`` for padded keys, ``[length, length]`` for later and far ones, or both together. Queries
@@ -242,7 +255,7 @@ def _bias(length: int, lengths: Tensor | None, causal: bool, window: int | None,
     return torch.zeros(hidden.shape, dtype=like.dtype).masked_fill(hidden, -math.inf).to(like.device)
 
 
-def _spread(rows: Tensor, place: Tensor, tokens: int) -> Tensor:
+def spread(rows: Tensor, place: Tensor, tokens: int) -> Tensor:
     """Rows put at their places among ``tokens`` rows, the others 0."""
     return rows.new_zeros(tokens, *rows.shape[1:]).index_copy(0, place, rows)
 
@@ -259,13 +272,13 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (place,) = ctx.saved_tensors
-        return _spread(gradients[0], place, ctx.size), None
+        return spread(gradients[0], place, ctx.size), None
 
 
 def _varlen(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, causal: bool, window: int | None) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
-    longest = max(batch.lengths)
+    longest = batch.longest
     before = -1 if window is None else window
     mixed = varlen_attn(
         query,

@@ -19,7 +19,8 @@ class EncoderConfig:
     The defaults are those of BERT (Devlin et al. 2019, section 3.1 and appendix A.2); the other fields make of it a
     ModernBERT (Warner et al. 2024, section 2.1) or an ESM-2 (Lin et al. 2023, supplement A.1). ``dropout`` is used on
     hidden states and on attention weights alike. ``position_init`` is how learned position embeddings begin: drawn
-    like all weights, or as sinusoids of the same mean square.
+    like all weights, or as sinusoids of the same mean square; ``attention_init`` is how the heads of the first block
+    begin: drawn like all weights, or each looking at one neighbour.
 
     Attributes:
         type_vocab_size: Segments with embeddings of their own; 0: there are no segment embeddings.
@@ -34,6 +35,9 @@ class EncoderConfig:
         rope_theta: Base of the rotary wavelengths.
         local_rope_theta: That of local blocks, if it differs.
         token_dropout: Whether the embeddings of [MASK] are zeroed, and the others scaled up as if 12 % always were.
+        rope_precision: What the frequencies of rotary positions are rounded to; those of the published ESM-2 were
+            trained in float16.
+        task_head: What a task puts on the encoder; see :func:`~seqbert.models.heads.build_head`.
 
     Raises:
         ConfigError: A value cannot be used; the message names the field.
@@ -49,6 +53,7 @@ class EncoderConfig:
     layer_norm_eps: float = 1e-12
     initializer_range: float = 0.02
     position_init: Literal["normal", "sinusoidal"] = "normal"
+    attention_init: Literal["normal", "neighbours"] = "normal"
     hidden_act: str = "gelu"
     causal: bool = False
     position: Literal["learned", "rotary"] = "learned"
@@ -61,6 +66,8 @@ class EncoderConfig:
     rope_theta: float = 10000.0
     local_rope_theta: float | None = None
     token_dropout: bool = False
+    rope_precision: Literal["float32", "float16", "bfloat16"] = "float32"
+    task_head: Literal["bert", "modern"] = "bert"
 
     def __post_init__(self) -> None:
         # Types are checked too: the values may come from a config.json that anyone wrote.
@@ -92,8 +99,15 @@ class EncoderConfig:
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; it must be true or false")
-        if self.position not in ("learned", "rotary"):
-            raise ConfigError(f'position is "{self.position}"; it must be learned or rotary')
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                listed = f"{', '.join(known[:-1])} or {known[-1]}"
+                raise ConfigError(f'{name} is "{getattr(self, name)}"; it must be {listed}')
+        if self.attention_init == "neighbours" and self.position == "learned" and self.position_init == "normal":
+            raise ConfigError(
+                "attention_init is neighbours, and heads find neighbours by rotary positions, or by learned ones that "
+                "begin as sinusoids: set position_init to sinusoidal"
+            )
         if self.position == "rotary" and self.head_dim % 2:
             raise ConfigError(
                 f"hidden_size {self.hidden_size} over {self.num_attention_heads} heads makes them {self.head_dim} "
@@ -129,6 +143,12 @@ _SIZES = (
     "global_attention_every",
 )
 
+_CHOICES = {
+    "position": ("learned", "rotary"),
+    "rope_precision": ("float32", "float16", "bfloat16"),
+    "task_head": ("bert", "modern"),
+}
+
 _SWITCHES = ("causal", "norm_first", "gated", "bias", "embedding_norm", "token_dropout")
 
 
@@ -158,6 +178,7 @@ def _modern(layers: int, hidden_size: int, intermediate_size: int | None = None)
         global_attention_every=3,
         rope_theta=160000.0,
         local_rope_theta=10000.0,
+        task_head="modern",
     )
 
 
@@ -224,6 +245,9 @@ class ModelConfig:
     """Standard deviation of new weights; BERT's 0.02 is about half of 1/sqrt(hidden_size) at its size."""
     position_init: Literal["normal", "sinusoidal"] | None = None
     """How learned positions begin: drawn like all weights, or as sinusoids, from which neighbours are found sooner."""
+    attention_init: Literal["normal", "neighbours"] | None = None
+    """How the heads of the first block begin: drawn like all weights, or each looking at one of the nearest tokens,
+    which saves the steps that it takes to find them; needs rotary or sinusoidal positions."""
     hidden_act: str | None = None
     """Activation: gelu, gelu_new (its tanh approximation, also gelu_pytorch_tanh) or relu."""
     causal: bool | None = None
@@ -248,6 +272,11 @@ class ModelConfig:
     """Base of the rotary wavelengths in local blocks, if it differs."""
     token_dropout: bool | None = None
     """Whether embeddings of [MASK] are zeroed and the others scaled to match, as in ESM-2."""
+    rope_precision: Literal["float32", "float16", "bfloat16"] | None = None
+    """What the frequencies of rotary positions are rounded to: float32, or float16 as in the published ESM-2."""
+    task_head: Literal["bert", "modern"] | None = None
+    """What a task puts on the encoder before its linear layer: bert's pooler where there is one logit row a sequence,
+    and nothing where there is one a token; or modern's dense layer, activation and LayerNorm in both."""
 
     def __post_init__(self) -> None:
         self.resolve()

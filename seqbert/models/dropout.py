@@ -16,8 +16,8 @@ class Dropout(nn.Module):
     """Zeroes a share of the values in training and scales the others up (Srivastava et al. 2014).
 
     On the CPU a mask is cut from 64-bit random words, four values from each: a third of the time that PyTorch's own
-    dropout takes, which was a seventh of a training step. Other devices use that. The draws come from PyTorch's default
-    generator in either case.
+    dropout takes, which was a seventh of a training step. Other devices, and what is compiled, use that. The draws come
+    from PyTorch's default generator in either case.
     """
 
     def __init__(self, p: float) -> None:
@@ -28,7 +28,7 @@ class Dropout(nn.Module):
         """Values of any shape, to the same shape."""
         if not self.training or not self.p:
             return values
-        if values.device.type != "cpu":
+        if values.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(values, self.p)
         return values * mask(values.shape, self.p, values.dtype)
 

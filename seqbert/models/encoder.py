@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from seqbert.data.packing import PackedBatch
 from seqbert.errors import DataError
@@ -50,18 +51,31 @@ class Encoder(nn.Module):
     Args:
         config: The shape.
         vocabularies: Size of each vocabulary by name. Each has words of its own; positions and blocks are shared.
+        mask_ids: The id of [MASK] in each; only ``token_dropout`` asks for it.
+
+    Attributes:
+        recomputes: Whether a block's states are thrown away after it, and computed anew in the backward pass (Chen et
+            al. 2016, *Training deep nets with sublinear memory cost*): less memory for a third more computing.
+        through: How a batch of static shape goes through the embeddings and through each block: :func:`through`, or
+            what torch.compile has made of it. Blocks of one kind share what is compiled.
     """
 
-    def __init__(self, config: EncoderConfig, vocabularies: Mapping[str, int]) -> None:
+    def __init__(
+        self, config: EncoderConfig, vocabularies: Mapping[str, int], mask_ids: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = Embeddings(config, vocabularies)
+        self.embeddings = Embeddings(config, vocabularies, mask_ids)
         self.blocks = nn.ModuleList(Block(config, number) for number in range(config.num_hidden_layers))
         self.final_norm = layer_norm(config) if config.norm_first else None
+        self.recomputes = False
+        self.through: Callable[..., Tensor] = through
         self.rotary: nn.ModuleDict | None = None
         if config.position == "rotary":
             thetas = {config.theta_of(number) for number in range(config.num_hidden_layers)}
-            self.rotary = nn.ModuleDict({_key(theta): Rotary(config.head_dim, theta) for theta in sorted(thetas)})
+            precision: torch.dtype = getattr(torch, config.rope_precision)
+            rotary = {_key(theta): Rotary(config.head_dim, theta, precision) for theta in sorted(thetas)}
+            self.rotary = nn.ModuleDict(rotary)
 
     def forward(
         self, batch: PackedBatch, *, layers: bool = False, attention: bool = False, rows: Tensor | None = None
@@ -74,14 +88,15 @@ class Encoder(nn.Module):
         Raises:
             DataError: A sequence is longer than ``max_position_embeddings``.
         """
-        longest = max(batch.lengths, default=0)
+        longest = batch.longest
         if longest > self.config.max_position_embeddings:
             raise DataError(
                 f'a sequence of {longest} tokens in a batch of "{batch.vocabulary}" is longer than the '
                 f"encoder can take: it has {self.config.max_position_embeddings} positions. Lower max_length "
                 "to that, or raise model.max_position_embeddings where the weights are new"
             )
-        hidden: Tensor = self.embeddings(batch)
+        go = through if batch.limit is None else self.through
+        hidden = go(self.embeddings, batch)
         rotations = self._rotations(batch)
         all_hidden = [hidden]
         all_weights: list[list[Tensor]] = []
@@ -92,7 +107,8 @@ class Encoder(nn.Module):
                 hidden, weights = block.with_attention(hidden, batch, rotation)
                 all_weights.append(weights)
             else:
-                hidden = block(hidden, batch, rotation, rows if is_last else None)
+                step = partial(go, block, batch=batch, rotation=rotation, rows=rows if is_last else None)
+                hidden = self._recomputed(step, hidden) if self.recomputes else step(hidden)
             if is_last and self.final_norm is not None:
                 hidden = self.final_norm(hidden)
             if layers:
@@ -101,11 +117,21 @@ class Encoder(nn.Module):
             return hidden
         return EncoderOutput(hidden, all_hidden if layers else None, all_weights if attention else None)
 
+    def _recomputed(self, block: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+        """What a block gives; of what it computes on the way, nothing is kept for the backward pass but its input."""
+        draws = self.training and self.config.dropout > 0  # the same mask is drawn again
+        return cast(Tensor, checkpoint(block, hidden, use_reentrant=False, preserve_rng_state=draws))
+
     def _rotations(self, batch: PackedBatch) -> dict[str, Rotation]:
         """The turn of each token of a batch, by the key of the wavelengths' base."""
         if self.rotary is None:
             return {}
         return {key: module(batch.positions) for key, module in self.rotary.items()}
+
+
+def through(module: nn.Module, *inputs: Any, **others: Any) -> Tensor:
+    """What a part of the encoder gives: a function, so that parts which are alike can be compiled as one."""
+    return cast(Tensor, module(*inputs, **others))
 
 
 class Rotation(NamedTuple):
@@ -127,17 +153,32 @@ class Rotation(NamedTuple):
 
 
 class Rotary(nn.Module):
-    """Rotary positions (Su et al. 2021, *RoFormer*, section 3.2): wavelengths of ``2 pi theta ** (2 i / head_dim)``."""
+    """Rotary positions (Su et al. 2021, *RoFormer*, section 3.2): wavelengths of ``2 pi theta ** (2 i / head_dim)``.
+
+    Args:
+        head_dim: Width of a head.
+        theta: Base of the wavelengths.
+        precision: What the frequencies are rounded to: an encoder that was trained with rounded ones needs them.
+    """
 
     frequency: Tensor
 
-    def __init__(self, head_dim: int, theta: float) -> None:
+    def __init__(self, head_dim: int, theta: float, precision: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.register_buffer("frequency", theta ** -(torch.arange(0, head_dim, 2) / head_dim), persistent=False)
+        # As a quotient, for the bits that published encoders have: far into a sequence each of them turns the heads.
+        frequency = 1.0 / theta ** (torch.arange(0, head_dim, 2) / head_dim)
+        self.register_buffer("frequency", frequency.to(precision).float(), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Rotary:
+        """Moves to another device, but keeps its precision where the weights around it lose theirs."""
+        frequency = self.frequency
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.frequency = frequency.to(self.frequency.device)
+        return self
 
     def forward(self, positions: Tensor) -> Rotation:
         """The turns of tokens at these places of their sequences, ``[tokens]``."""
-        angle = positions[:, None, None] * self.frequency.float()
+        angle = positions[:, None, None] * self.frequency
         return Rotation(angle.cos(), angle.sin())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from seqbert.models.config import EncoderConfig
 from seqbert.models.dropout import Dropout
 from seqbert.models.embeddings import layer_norm
 from seqbert.models.encoder import ACTIVATIONS
+from seqbert.models.losses import LinearCrossEntropy, in_full_precision
 
 HEADS = ("masked_lm", "pair", "classification", "tagging", "span", "choice")
 """Kinds of heads: masked (with a causal encoder, left-to-right) LM, two classes for a pair, classes or a number for a
@@ -22,7 +24,13 @@ FIXED_OUTPUTS = {"pair": 2, "span": 2, "choice": 1}
 """Number of outputs of the kinds that leave no choice; the masked LM's is the vocabulary's size."""
 
 POOLED = ("pair", "classification", "choice")
-"""Kinds that begin with BERT's pooler over the first token."""
+"""Kinds that stand on the first token of a sequence."""
+
+TASKS = ("classification", "tagging", "span", "choice")
+"""Kinds that are made for a task."""
+
+CARRIED_OVER = ("pooler", "dense", "norm")
+"""Modules of heads that do not depend on what is asked: a task's head begins with those that pretraining learned."""
 
 
 def check_heads(kinds: Iterable[str]) -> None:
@@ -67,6 +75,9 @@ def head_outputs(kinds: Collection[str] | Mapping[str, int], vocab_size: int) ->
 def build_head(kind: str, config: EncoderConfig, width: int, outputs: int, word: nn.Embedding) -> nn.Module:
     """A head of a known kind.
 
+    What a task puts on BERT is a :class:`PooledHead` or a :class:`TokenHead`, and on ModernBERT a :class:`DenseHead`,
+    as ``task_head`` says; the masked LM and the pair have the same on both.
+
     Args:
         kind: One of :data:`HEADS`.
         config: The encoder's shape.
@@ -76,6 +87,8 @@ def build_head(kind: str, config: EncoderConfig, width: int, outputs: int, word:
     """
     if kind == "masked_lm":
         return MaskedLMHead(config, word)
+    if kind in TASKS and config.task_head == "modern":
+        return DenseHead(config, width, outputs)
     dropout = config.dropout if kind in ("classification", "tagging", "choice") else 0.0
     return (PooledHead if kind in POOLED else TokenHead)(width, outputs, dropout)
 
@@ -108,7 +121,30 @@ class MaskedLMHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """``[targets, hidden_size]`` to ``[targets, vocab_size]``; call it on the targets' rows only."""
         (word,) = self._tied
-        return F.linear(self.norm(self.activation(self.dense(hidden))), word.weight, self.bias)
+        return F.linear(self._transformed(hidden), word.weight, self.bias)
+
+    def losses(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The cross-entropy of each target, and the logarithm of its softmax's normaliser, ``[targets]`` each.
+
+        It is what :meth:`forward` and a softmax give, and what training takes: of the logits a step keeps one copy.
+        """
+        (word,) = self._tied
+        if torch.compiler.is_compiling():  # which makes as few passes over the logits by itself
+            logits = in_full_precision(self(hidden))
+            normalisers = logits.logsumexp(-1)
+            return normalisers - logits.gather(1, labels[:, None]).squeeze(1), normalisers
+        transformed = _for_products(self._transformed(hidden))
+        given = LinearCrossEntropy.apply(transformed, word.weight, self.bias, labels)  # type: ignore[no-untyped-call]
+        return cast("tuple[Tensor, Tensor]", given)
+
+    def _transformed(self, hidden: Tensor) -> Tensor:
+        return self.norm(self.activation(self.dense(hidden)))  # type: ignore[no-any-return]
+
+
+def _for_products(hidden: Tensor) -> Tensor:
+    """Hidden states as autocast casts them for products, where it is on: on some devices LayerNorm gives float32."""
+    kind = hidden.device.type
+    return hidden.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else hidden
 
 
 class PooledHead(nn.Module):
@@ -165,3 +201,33 @@ class TokenHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """``[targets, width]`` to ``[targets, outputs]``; call it on the rows that are asked about only."""
         return self.classifier(self.dropout(hidden))  # type: ignore[no-any-return]
+
+
+class DenseHead(nn.Module):
+    """Logits of a sequence or a token: the masked LM's dense layer, activation and LayerNorm, then a linear layer.
+
+    ModernBERT has it for every task, on the first token of a sequence or on each by itself (Warner et al. 2024, as
+    released); dense layer and LayerNorm begin with the masked LM's.
+
+    Args:
+        config: The encoder's shape.
+        width: Of the rows it takes.
+        outputs: Number of logits.
+    """
+
+    def __init__(self, config: EncoderConfig, width: int, outputs: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width, config.bias)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=config.bias)
+        self.dropout = Dropout(config.dropout)
+        self.classifier = nn.Linear(width, outputs)
+
+    @property
+    def outputs(self) -> int:
+        """Number of logits."""
+        return self.classifier.out_features
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """``[rows, width]`` to ``[rows, outputs]``."""
+        return self.classifier(self.dropout(self.norm(self.activation(self.dense(hidden)))))  # type: ignore[no-any-return]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping
 from typing import Self, cast
 
@@ -14,7 +13,8 @@ from seqbert.errors import ConfigError
 from seqbert.models.config import EncoderConfig
 from seqbert.models.embeddings import by_vocabulary
 from seqbert.models.encoder import Encoder, EncoderOutput
-from seqbert.models.heads import MaskedLMHead, PooledHead, TokenHead, build_head, head_outputs
+from seqbert.models.heads import DenseHead, MaskedLMHead, PooledHead, TokenHead, build_head, head_outputs
+from seqbert.models.initialisation import NeighbourHeads, draw, sinusoids
 from seqbert.models.lstm import Features, FeaturesConfig, WeightedSum
 
 
@@ -32,10 +32,11 @@ class Model(nn.Module):
         heads: For each vocabulary the kinds of heads it has, or each kind with its number of outputs; a vocabulary that
             is left out has none.
         features: What the heads stand on, if not on the last hidden states.
+        mask_ids: The id of [MASK] in each vocabulary; only the encoder's ``token_dropout`` asks for it.
 
     Raises:
         ConfigError: A head is of no known kind, lacks its number of outputs, belongs to no vocabulary, or cannot stand
-            on features.
+            on features; or ``token_dropout`` is on and a vocabulary has no [MASK].
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Model(nn.Module):
         vocabularies: Mapping[str, int],
         heads: Mapping[str, Collection[str] | Mapping[str, int]] | None = None,
         features: FeaturesConfig | None = None,
+        mask_ids: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
         asked = dict(heads or {})
@@ -52,7 +54,7 @@ class Model(nn.Module):
         outputs = {name: head_outputs(asked.get(name, ()), size) for name, size in vocabularies.items()}
         if features is not None and any("masked_lm" in kinds for kinds in outputs.values()):
             raise ConfigError('the head "masked_lm" stands on the encoder itself, and the model has features')
-        self.encoder = Encoder(config, vocabularies)
+        self.encoder = Encoder(config, vocabularies, mask_ids)
         self.features = None if features is None else Features(features, config)
         if self.features is not None:
             self.encoder.requires_grad_(False).eval()
@@ -105,9 +107,14 @@ class Model(nn.Module):
         """Number of word embeddings of each vocabulary."""
         return {name: self.word_embedding(name).num_embeddings for name in self.encoder.embeddings.word}
 
+    @property
+    def mask_ids(self) -> dict[str, int]:
+        """The id of [MASK] in each vocabulary where the encoder's token dropout uses it; else empty."""
+        return self.encoder.embeddings.mask_ids
+
     def heads_of(self, vocabulary: str) -> dict[str, int]:
         """The kinds of heads that a vocabulary has, and the number of outputs of each."""
-        heads = cast("Mapping[str, MaskedLMHead | PooledHead | TokenHead]", self.heads[vocabulary])
+        heads = cast("Mapping[str, MaskedLMHead | PooledHead | TokenHead | DenseHead]", self.heads[vocabulary])
         return {kind: head.outputs for kind, head in heads.items()}
 
     def word_embedding(self, vocabulary: str) -> nn.Embedding:
@@ -118,8 +125,9 @@ class Model(nn.Module):
     def initialise(self, seed: int, within: Collection[str] | None = None) -> None:
         """Draws weights anew: normal with deviation ``initializer_range``, biases 0, LayerNorm weights 1.
 
-        With ``position_init`` "sinusoidal" the positions begin as those of :func:`sinusoids` instead. An LSTM's weights
-        have the deviation that PyTorch gives them, and the layers of a weighted sum begin alike.
+        With ``position_init`` "sinusoidal" the positions begin as those of :func:`sinusoids` instead, and with
+        ``attention_init`` "neighbours" the heads of the first block as :class:`NeighbourHeads` has them. An LSTM's
+        weights have the deviation that PyTorch gives them, and the layers of a weighted sum begin alike.
 
         Each weight has a generator of its own, keyed by the seed and the weight's name: one more vocabulary,
         head or block leaves the others as they are, on every device.
@@ -129,10 +137,12 @@ class Model(nn.Module):
             within: Modules by name, such as ``encoder.blocks.3``, to draw and leave the rest; None: all.
         """
         prefixes = None if within is None else tuple(f"{name}." for name in within)
+        neighbours = NeighbourHeads(self.config, seed) if self.config.attention_init == "neighbours" else None
         for prefix, module in self.named_modules():
             for name, parameter in module.named_parameters(prefix, recurse=False):
                 if prefixes is None or name.startswith(prefixes):
-                    parameter.copy_(self._drawn(module, name, parameter, seed))
+                    drawn = self._drawn(module, name, parameter, seed)
+                    parameter.copy_(drawn if neighbours is None else neighbours.change(name, drawn))
 
     def _drawn(self, module: nn.Module, name: str, parameter: Tensor, seed: int) -> Tensor:
         if name.rpartition(".")[2].startswith("bias"):
@@ -145,22 +155,3 @@ class Model(nn.Module):
         if isinstance(module, nn.LSTM):
             deviation = (3 * module.hidden_size) ** -0.5  # of numbers spread evenly up to hidden_size ** -0.5
         return draw(parameter.shape, deviation, seed, name)
-
-
-def sinusoids(positions: int, width: int) -> Tensor:
-    """Sines and cosines of geometrically spaced wavelengths, ``[positions, width]``, of mean square 1.
-
-    Vaswani et al. 2017, section 3.5. A step from one position to the next is the same rotation everywhere, so that a
-    head learns to look at neighbours from all positions at once.
-    """
-    place = torch.arange(positions)[:, None]
-    frequency = 10000.0 ** (-torch.arange(0, width, 2) / width)
-    waves = torch.stack([torch.sin(place * frequency), torch.cos(place * frequency)], dim=2)
-    return 2**0.5 * waves.flatten(1)[:, :width]
-
-
-def draw(shape: torch.Size, deviation: float, seed: int, name: str) -> Tensor:
-    """Normal numbers that depend on the seed and the name alone, on the CPU."""
-    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))
-    return torch.empty(shape, device="cpu").normal_(0, deviation, generator=generator)

@@ -24,11 +24,16 @@ class CausalLM:
     """Every token that is not special is predicted from those before it in its sequence."""
 
     name = "causal_lm"
+    by_unit = False
 
     def __init__(self, config: CausalLMConfig, corpus: Corpus) -> None:
         self.config = config
         self._special = corpus.special_mask
         self._symbols = None if corpus.overlap else corpus.symbols
+
+    def most_targets(self, tokens: int, sequences: int) -> int:
+        """The most targets that so many tokens have."""
+        return tokens
 
     def apply(self, sequences: Sequences, seed: int, hide_all: bool = False) -> tuple[np.ndarray, Target]:
         """The ids as they are, ``[tokens]``, and the next token as the target of each place."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import torch
 
 from seqbert.data.corpus import Corpus
 from seqbert.data.packing import Target
-from seqbert.data.sampling import below, stream, uniform
+from seqbert.data.sampling import as_uniform, below, stream
 from seqbert.errors import ConfigError
+from seqbert.objectives.choosing import Draws, choose_tokens, choose_units
 from seqbert.objectives.sequences import Sequences
 
 
@@ -20,6 +22,8 @@ class MaskedLMConfig:
 
     probability: float = 0.15
     """Share of the tokens that are to be predicted; at least one a sequence."""
+    validation_probability: float = 0.15
+    """The same share in validation, whatever it is in training, so that runs at several rates can be compared."""
     mask: float = 0.8
     """Share of those that are replaced by [MASK]."""
     random: float = 0.1
@@ -28,10 +32,16 @@ class MaskedLMConfig:
     """What is masked as a whole: "token", "unit" (whatever the domain's unit is), or its name: word, codon, bar."""
     weight: float = 1.0
     """Weight of this term in the loss."""
+    z_loss: float = 0.0
+    """Weight, beside that, of the squared logarithm of the softmax's normaliser, which keeps logits from drifting
+    (Chowdhery et al. 2022, PaLM, section 5, with 1e-4); reported apart, and no part of validation."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.probability <= 1:
-            raise ConfigError(f"probability is {self.probability}, and it must be above 0 and at most 1.")
+        if self.z_loss < 0:
+            raise ConfigError(f"z_loss is {self.z_loss}, and it cannot be below 0.")
+        for name in ("probability", "validation_probability"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, and it must be above 0 and at most 1.")
         if min(self.mask, self.random) < 0 or self.mask + self.random > 1:
             raise ConfigError(
                 f"mask ({self.mask}) and random ({self.random}) are shares: neither below 0, together at most 1."
@@ -67,42 +77,45 @@ class MaskedLM:
     def apply(self, sequences: Sequences, seed: int, hide_all: bool = False) -> tuple[np.ndarray, Target]:
         """Ids with tokens hidden, ``[tokens]``, and the targets in the order of the stream.
 
-        With ``hide_all`` every target becomes [MASK]: a model is measured on what it cannot see, and one target in
-        ten that is left in place would tell it the answer.
+        With ``hide_all``, in validation, every target becomes [MASK]: a model is measured on what it cannot see, and
+        one target in ten that is left in place would tell it the answer.
         """
-        lengths = sequences.lengths
-        number = np.repeat(np.arange(len(lengths)), lengths)
-        position = np.arange(len(number)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        key = (
-            np.repeat(sequences.stretches.step, lengths),
-            np.repeat(sequences.stretches.place, lengths),
-            position,
-        )
+        probability = self.config.validation_probability if hide_all else self.config.probability
+        draws = Draws(sequences, seed)
         eligible = ~self._special[sequences.ids]
         if self.by_unit:
-            unit = self._units(sequences, number, position, seed)
-            chosen = _choose_units(eligible, number, unit, key, self.config.probability, seed)
+            chosen = choose_units(eligible, self._begins_unit(sequences, draws, eligible), draws, probability)
         else:
-            chosen = _choose_tokens(eligible, number, key, self.config.probability, seed)
+            chosen = choose_tokens(eligible, draws, probability)
         ids = sequences.ids.copy()
         if hide_all:
             ids[chosen] = self._mask_id
             if self._overlap:
                 chosen = _lone_hidden(chosen, sequences, eligible, self._overlap)
         else:
-            ids[chosen] = self._replace(sequences.ids[chosen], tuple(part[chosen] for part in key), seed)
+            ids[chosen] = self._replace(sequences.ids[chosen], chosen, draws)
         labels = sequences.ids[chosen]
         return ids, Target(torch.from_numpy(chosen), torch.from_numpy(labels), self._hidden_symbols(labels))
 
-    def _replace(self, labels: np.ndarray, key: tuple[np.ndarray, ...], seed: int) -> np.ndarray:
-        draw = uniform(seed, stream("replacement"), *key)
-        random = self._ordinary[below(len(self._ordinary), seed, stream("random token"), *key)]
-        masked = draw < self.config.mask
-        randomised = ~masked & (draw < self.config.mask + self.config.random)
-        return np.where(masked, self._mask_id, np.where(randomised, random, labels))
+    def most_targets(self, tokens: int, sequences: int) -> int:
+        """The most targets that so many tokens in so many sequences can be expected to have in training.
 
-    def _units(self, sequences: Sequences, number: np.ndarray, position: np.ndarray, seed: int) -> np.ndarray:
-        """A number for each token's unit that rises along the stream.
+        The number of each sequence is rounded, by at most half a target; whole units go beyond it at times, and of a
+        sequence that is shorter than a unit everything may be hidden.
+        """
+        beyond = 0.05 * tokens + sequences if self.by_unit else 0.0
+        return min(tokens, math.ceil(self.config.probability * tokens + sequences / 2 + beyond))
+
+    def _replace(self, labels: np.ndarray, places: np.ndarray, draws: Draws) -> np.ndarray:
+        draw = as_uniform(draws.bits("replacement", places))
+        ids = np.where(draw < self.config.mask, self._mask_id, labels)
+        random = np.flatnonzero((draw >= self.config.mask) & (draw < self.config.mask + self.config.random))
+        number = as_uniform(draws.bits("random token", places[random])) * len(self._ordinary)
+        ids[random] = self._ordinary[number.astype(np.int64)]
+        return ids
+
+    def _begins_unit(self, sequences: Sequences, draws: Draws, eligible: np.ndarray) -> np.ndarray:
+        """Whether each token begins a unit.
 
         Overlapping k-mers give their neighbours away, so spans of k of them are masked (Ji et al. 2021,
         "DNABERT"); where the spans begin is drawn for each sequence, so that each base is hidden at times.
@@ -110,66 +123,18 @@ class MaskedLM:
         if self._overlap:
             width = self._overlap + 1
             places = sequences.stretches
-            phase = below(width, seed, stream("span phase"), places.step, places.place)
+            phase = below(width, draws.seed, stream("span phase"), places.step, places.place)
             assert sequences.segment_start is not None
-            starts = ((position + phase[number]) % width == 0) | sequences.segment_start
+            starts = ((draws.position + phase[draws.owner]) % width == 0) | sequences.segment_start
         else:
             assert sequences.unit_start is not None
             starts = sequences.unit_start.astype(bool)
-        return np.cumsum(starts | (position == 0) | self._special[sequences.ids])
+        return np.asarray(starts | (draws.position == 0) | ~eligible)
 
     def _hidden_symbols(self, labels: np.ndarray) -> torch.Tensor | None:
         if self._overlap and not self.by_unit:
             return None  # single overlapping tokens hide nothing that their neighbours do not show
         return torch.from_numpy(self._symbols[labels])
-
-
-def _choose_tokens(
-    eligible: np.ndarray, number: np.ndarray, key: tuple[np.ndarray, ...], probability: float, seed: int
-) -> np.ndarray:
-    """Places of the chosen tokens: of each sequence as many as the rate says, drawn without replacement."""
-    places = np.flatnonzero(eligible)
-    owner = number[places]
-    counts = np.bincount(owner, minlength=int(number[-1]) + 1)
-    wanted = _wanted(counts, probability)
-    order = np.argsort(owner + uniform(seed, stream("masked"), *(part[places] for part in key)), kind="stable")
-    rank = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.sort(places[order[rank < wanted[owner]]])
-
-
-def _choose_units(
-    eligible: np.ndarray,
-    number: np.ndarray,
-    unit: np.ndarray,
-    key: tuple[np.ndarray, ...],
-    probability: float,
-    seed: int,
-) -> np.ndarray:
-    """Places of the tokens of the chosen units: whole units, in random order, as many tokens as the rate says.
-
-    The unit that would go beyond the rate is taken as often as the room left for it is a share of it, so that the
-    rate holds on average; but the first one is taken whatever its size, so that every sequence has a target.
-    """
-    places = np.flatnonzero(eligible)
-    if not len(places):
-        return places
-    _, first, inverse, sizes = np.unique(unit[places], return_index=True, return_inverse=True, return_counts=True)
-    owner = number[places[first]]
-    unit_key = tuple(part[places[first]] for part in key)
-    order = np.argsort(owner + uniform(seed, stream("masked"), *unit_key), kind="stable")
-    owner, sizes = owner[order], sizes[order]
-    begins = np.append(True, owner[1:] != owner[:-1])
-    sums = np.cumsum(sizes) - sizes
-    before = sums - sums[begins][np.cumsum(begins) - 1]
-    room = _wanted(np.bincount(number[places], minlength=int(number[-1]) + 1), probability)[owner] - before
-    lucky = uniform(seed, stream("last unit"), *unit_key)[order] * sizes < room
-    taken = np.zeros(len(sizes), bool)
-    taken[order] = begins | (sizes <= room) | lucky
-    return places[taken[inverse]]
-
-
-def _wanted(counts: np.ndarray, probability: float) -> np.ndarray:
-    return np.where(counts > 0, np.maximum(1, np.floor(counts * probability + 0.5)), 0).astype(np.int64)
 
 
 def _lone_hidden(chosen: np.ndarray, sequences: Sequences, ordinary: np.ndarray, overlap: int) -> np.ndarray:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from seqbert.data.plan import Source
+import numpy as np
+
+from seqbert.data.plan import Source, Stretches
 from seqbert.errors import TrainingError
-from seqbert.objectives.pairs import PairDrawer, Part, check_pairs
+from seqbert.objectives.pairs import PairDrawer, Parts, check_pairs
 from seqbert.objectives.sequences import NO_PAIR
 
 IS_NEXT, IS_RANDOM = 0, 1
@@ -28,18 +30,16 @@ class NextSentence:
             )
 
     def second(
-        self, drawer: PairDrawer, first: Part, true_next: Part, document: int, key: tuple[int, int]
-    ) -> tuple[Part, Part, int]:
+        self, drawer: PairDrawer, first: Parts, true_next: Parts, stretches: Stretches
+    ) -> tuple[Parts, Parts, np.ndarray]:
         """The true next part, or one from another document.
 
         Where a validation part is one document there are no false pairs, so its pairs have no label.
         """
         if drawer.split.documents < 2:
-            return first, true_next, NO_PAIR
-        if drawer.uniform("next sentence", key) < 0.5:
-            return first, true_next, IS_NEXT
-        other = drawer.other_document(document, key)
-        low, high = drawer.split.segments(other)
-        segment = low + drawer.below(high - low, "other segment", key)
-        end = drawer.run_from(segment, high, max(1, drawer.budget - len(first)))
-        return first, Part(drawer.split, segment, end), IS_RANDOM
+            return first, true_next, np.full(len(stretches), NO_PAIR)
+        low, high = drawer.segments(drawer.other_documents(stretches))
+        segment = low + drawer.below(high - low, "other segment", stretches)
+        end = drawer.run_from(segment, high, np.maximum(1, drawer.budget - first.lengths))
+        is_next = drawer.uniform("next sentence", stretches) < 0.5
+        return first, true_next.where(is_next, drawer.run(segment, end)), np.where(is_next, IS_NEXT, IS_RANDOM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import torch
@@ -13,19 +13,25 @@ from torch import Tensor, nn
 from seqbert.data.corpus import Corpus
 from seqbert.data.packing import WHOLE, PackedBatch, Share, Target
 from seqbert.data.plan import Source, Stretches
+from seqbert.data.stages import Stages
+from seqbert.data.static import Shape
 from seqbert.errors import ConfigError
-from seqbert.models.losses import Term, cross_entropy
+from seqbert.models.heads import MaskedLMHead
+from seqbert.models.losses import Term, cross_entropy, weighted_sum, z_loss
 from seqbert.objectives.causal_lm import CausalLM, CausalLMConfig
 from seqbert.objectives.masked_lm import MaskedLM, MaskedLMConfig
 from seqbert.objectives.next_sentence import NextSentence
 from seqbert.objectives.pairs import SPECIALS_IN_PAIR, PairDrawer
 from seqbert.objectives.sentence_order import SentenceOrder
-from seqbert.objectives.sequences import NO_PAIR, Drawn, Sequences, build_sequences, draw_single
+from seqbert.objectives.sequences import NO_PAIR, Drawn, build_sequences, draw_single
 
 PAIR_OBJECTIVES: dict[str, type[NextSentence] | type[SentenceOrder]] = {
     "next_sentence": NextSentence,
     "sentence_order": SentenceOrder,
 }
+
+Z_LOSS = "z_loss"
+"""Name of the term that keeps the token term's logits from drifting; it is there in training alone."""
 
 CALIBRATION = 1024
 """Sequences whose lengths set how many fill a step."""
@@ -72,30 +78,43 @@ class Objective:
             None if config.pair == "none" else PAIR_OBJECTIVES[config.pair]()
         )
 
-        self._drawer: PairDrawer | None = None
-
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_drawer": None}
-
     @property
     def weights(self) -> dict[str, float]:
         """Weight of each term in the loss."""
-        weights = {self.token_term.name: self.token_term.config.weight}
-        return weights if self.pair is None else weights | {self.config.pair: self.config.pair_weight}
+        weight = self.token_term.config.weight
+        weights = {self.token_term.name: weight}
+        if self.pair is not None:
+            weights[self.config.pair] = self.config.pair_weight
+        return weights | {Z_LOSS: weight * self._z_loss} if self._z_loss else weights
+
+    @property
+    def measured(self) -> list[str]:
+        """The terms that have targets of their own: what validation measures."""
+        return [name for name in self.weights if name != Z_LOSS]
+
+    @property
+    def _z_loss(self) -> float:
+        return 0.0 if self.config.masked_lm is None else self.config.masked_lm.z_loss
 
     def window_size(self, max_length: int) -> int:
         """Most tokens of a window, so that it fits a sequence with its special tokens."""
         return max_length - (2 if self.pair is None else SPECIALS_IN_PAIR)
 
     def calibrate(self, source: Source) -> None:
-        """Sets how many sequences fill a step of the source, from the lengths of a sample of them.
+        """Sets how many sequences fill a step of each stage of the source, from the lengths of a sample of them.
 
         Raises:
             TrainingError: if the pair objective cannot draw pairs from the source.
         """
         if self.pair is not None:
             self.pair.check(source)
-        source.set_step_size(self._draw(source, source.plan.sequential(CALIBRATION)).lengths)
+        sample = source.plan.sequential(CALIBRATION)
+        source.stages = Stages(
+            [
+                stage.sized(self._draw(source, source.cropped(sample, stage), stage.max_length).lengths)
+                for stage in source.stages.all
+            ]
+        )
 
     def examples(self, source: Source, step: int, share: Share = WHOLE) -> PackedBatch:
         """A process' share of a step's global batch: as many sequences as fill the token budget, in order of length.
@@ -103,14 +122,28 @@ class Objective:
         The places of all sequences are drawn, and the tokens of the share are read. What a sequence holds and hides
         does not depend on who builds it.
         """
-        drawn = self._draw(source, source.plan.step(step, source.extra))
-        lengths = drawn.lengths
-        fitting = max(1, int(np.searchsorted(np.cumsum(lengths), source.tokens_per_step, side="right")))
-        order = np.argsort(lengths[:fitting], kind="stable")
+        stage = source.stages[step]
+        drawn = self._draw(source, source.step(step), stage.max_length)
+        fitting = stage.fitting(drawn.lengths)
+        order = fitting[np.argsort(drawn.lengths[fitting], kind="stable")]
         own = share.of(order)
-        batch = self._batch(source, build_sequences(source, drawn, own if len(own) else order[:1]))
+        batch = self._batch(source, drawn.chosen(own if len(own) else order[:1]))
         batch.counted = len(own) > 0
         return batch
+
+    def shape(self, source: Source, step: int, micro_tokens: int, ranks: int = 1) -> Shape:
+        """The static shape of a step's micro-batches on each of so many processes.
+
+        Steps of one stage have the same, and nothing but the source decides on it.
+        """
+        stage = source.stages[step]
+        sequences = stage.sequences + stage.extra
+        return Shape.of(stage.tokens, sequences, stage.max_length, micro_tokens, ranks, self._most_targets)
+
+    def _most_targets(self, tokens: int, sequences: int) -> dict[str, int]:
+        """Of each term the most targets that so many tokens in so many sequences can be expected to have."""
+        most = {self.token_term.name: self.token_term.most_targets(tokens, sequences)}
+        return most if self.pair is None else most | {self.config.pair: sequences}
 
     def validation(self, source: Source, most_tokens: int) -> Iterator[PackedBatch]:
         """Batches over at most about ``most_tokens`` of the source, spread evenly; the same ones every time.
@@ -121,38 +154,48 @@ class Objective:
         stretches = source.plan.sequential(windows)
         batch = max(1, source.tokens_per_step // source.max_length)
         for low in range(0, len(stretches), batch):
-            drawn = self._draw(source, stretches[low : low + batch])
+            drawn = self._draw(source, stretches[low : low + batch], source.max_length)
             order = np.argsort(drawn.lengths, kind="stable")
-            yield self._batch(source, build_sequences(source, drawn, order), hide_all=True)
+            yield self._batch(source, drawn.chosen(order), hide_all=True)
 
-    def rows(self, batch: PackedBatch) -> None:
-        """All tokens: targets stand anywhere."""
+    def rows(self, batch: PackedBatch) -> Tensor:
+        """The targets' tokens, then the first tokens of the sequences whose pair is asked about."""
+        index = batch.targets[self.token_term.name].index
+        if self.pair is None:
+            return index
+        return torch.cat((index, batch.cu_seqlens[:-1].long()[batch.targets[self.config.pair].index]))
 
     def forward(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> dict[str, Term]:
         """Loss terms of a batch.
 
         Args:
-            hidden: The encoder's output, ``[tokens, hidden_size]``.
+            hidden: The encoder's output for :meth:`rows`, ``[rows, hidden_size]``.
             batch: The batch that it is of.
             heads: The heads of the batch's vocabulary.
         """
         target = batch.targets[self.token_term.name]
-        logits = heads["masked_lm"](hidden[target.index])
-        terms = {self.token_term.name: cross_entropy(logits, target.labels)}
+        of_targets, first_tokens = hidden.tensor_split([len(target.index)])
+        head = cast(MaskedLMHead, heads["masked_lm"])
+        terms = {}
+        if torch.is_grad_enabled():
+            losses, normalisers = head.losses(of_targets, target.labels)
+            terms[self.token_term.name] = Term(weighted_sum(losses, target.weight), len(losses), None)
+            if self._z_loss:
+                terms[Z_LOSS] = z_loss(normalisers, self.token_term.name, target.weight)
+        else:
+            terms[self.token_term.name] = cross_entropy(head(of_targets), target.labels)
         if self.pair is not None:
             pairs = batch.targets[self.config.pair]
-            first_tokens = hidden[batch.cu_seqlens[:-1].long()[pairs.index]]
-            terms[self.config.pair] = cross_entropy(heads["pair"](first_tokens), pairs.labels)
+            terms[self.config.pair] = cross_entropy(heads["pair"](first_tokens), pairs.labels, pairs.weight)
         return terms
 
-    def _draw(self, source: Source, stretches: Stretches) -> Drawn:
+    def _draw(self, source: Source, stretches: Stretches, max_length: int) -> Drawn:
         if self.pair is None:
-            return draw_single(source, stretches)
-        if self._drawer is None or self._drawer.source is not source:
-            self._drawer = PairDrawer(source)
-        return self._drawer.draw(stretches, self.pair)
+            return draw_single(source, stretches, max_length)
+        return PairDrawer(source, max_length).draw(stretches, self.pair)
 
-    def _batch(self, source: Source, sequences: Sequences, hide_all: bool = False) -> PackedBatch:
+    def _batch(self, source: Source, drawn: Drawn, hide_all: bool = False) -> PackedBatch:
+        sequences = build_sequences(source, drawn, self.token_term.by_unit)
         ids, target = self.token_term.apply(sequences, source.seed, hide_all)
         targets = {self.token_term.name: target}
         if self.pair is not None:
@@ -161,4 +204,6 @@ class Objective:
                 torch.from_numpy(index), torch.from_numpy(sequences.pair_label[index]), of_sequences=True
             )
         record = source.split.row[sequences.stretches.document]
-        return PackedBatch.of(source.vocabulary, ids, sequences.segment_ids, sequences.lengths, record, targets)
+        return PackedBatch.of(
+            source.vocabulary, ids, sequences.segment_ids, sequences.lengths, record, targets, sequences.position
+        )

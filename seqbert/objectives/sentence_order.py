@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from seqbert.data.plan import Source
-from seqbert.objectives.pairs import PairDrawer, Part, check_pairs
+import numpy as np
+
+from seqbert.data.plan import Source, Stretches
+from seqbert.objectives.pairs import PairDrawer, Parts, check_pairs
 
 IN_ORDER, SWAPPED = 0, 1
 
@@ -21,9 +23,8 @@ class SentenceOrder:
         check_pairs(source, "sentence_order")
 
     def second(
-        self, drawer: PairDrawer, first: Part, true_next: Part, document: int, key: tuple[int, int]
-    ) -> tuple[Part, Part, int]:
+        self, drawer: PairDrawer, first: Parts, true_next: Parts, stretches: Stretches
+    ) -> tuple[Parts, Parts, np.ndarray]:
         """The two parts, swapped or not."""
-        if drawer.uniform("sentence order", key) < 0.5:
-            return first, true_next, IN_ORDER
-        return true_next, first, SWAPPED
+        in_order = drawer.uniform("sentence order", stretches) < 0.5
+        return first.where(in_order, true_next), true_next.where(in_order, first), np.where(in_order, IN_ORDER, SWAPPED)

@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -48,6 +49,8 @@ class Progress:
         manner: How the run was carried out: what changes sums only by rounding, and the masks of dropout.
         first: Validation metrics before the first step, by vocabulary.
         data: Fingerprint of each vocabulary's corpus and tokenizer.
+        seconds: Of a run that has minutes: how long its steps took, with the validations and checkpoints between them.
+        planned: Of such a run: how many steps it was to have, by what was known at this step.
     """
 
     step: int = 0
@@ -59,6 +62,8 @@ class Progress:
     manner: dict[str, str] = dataclasses.field(default_factory=dict)
     first: dict[str, dict[str, float | None]] = dataclasses.field(default_factory=dict)
     data: dict[str, str] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+    planned: int | None = None
 
 
 class Checkpoints:
@@ -247,7 +252,9 @@ def load_checkpoint(
             if names:
                 changed(f"Weights that {what}: {', '.join(sorted(names))}.")
     model.load_state_dict(own | fitting)
-    _restore_optimizer(model, optimizer, _read_tensors(path / "optimizer.safetensors"), fitting.keys())
+    is_whole = _restore_optimizer(model, optimizer, _read_tensors(path / "optimizer.safetensors"), fitting.keys())
+    if not is_whole and changed is not None:
+        changed("The optimizer is another one: what it keeps of the weights begins anew.")
     return read_progress(path)
 
 
@@ -303,17 +310,28 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 def _restore_optimizer(
     model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], fitting: Collection[str]
-) -> None:
+) -> bool:
+    """Gives the optimizer the state of what fits; whether it was that of an optimizer of its kind."""
     parameters = dict(model.named_parameters())
+    fused = {parameter for group in optimizer.param_groups if group.get("fused") for parameter in group["params"]}
+    kept = {weight: group.get("state_names") for group in optimizer.param_groups for weight in group["params"]}
+    saved: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for full_name, tensor in tensors.items():
         key, name = full_name.split(".", 1)
-        if name not in fitting:
+        saved[name][key] = tensor
+    is_whole = True
+    for name, state in saved.items():
+        if name not in fitting or (parameter := parameters[name]) not in kept:
             continue
-        parameter = parameters[name]
-        device = parameter.device if tensor.ndim else tensor.device
-        if key == "step" and optimizer.defaults.get("fused"):
-            device = parameter.device  # the fused kernels read the count where the weights are
-        optimizer.state[parameter][key] = tensor.to(device)
+        if (names := kept[parameter]) is not None and state.keys() != set(names):
+            is_whole = False
+            continue
+        for key, tensor in state.items():
+            device = parameter.device if tensor.ndim else tensor.device
+            if key == "step" and parameter in fused:
+                device = parameter.device  # the fused kernels read the count where the weights are
+            optimizer.state[parameter][key] = tensor.to(device)
+    return is_whole
 
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

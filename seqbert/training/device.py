@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 
+from seqbert.data.allocator import keep_freed_memory
 from seqbert.errors import ConfigError
+from seqbert.models.config import EncoderConfig
 from seqbert.models.model import Model
 from seqbert.training.parallel import ALONE, World
+
+Part = TypeVar("Part", bound=Callable[..., Any])
+
+COMPILATIONS = 64
+"""Most graphs of one function: a few kinds of blocks and the embeddings of each vocabulary, for each of the stages in
+which warm-ups let steps grow."""
 
 
 @dataclasses.dataclass
@@ -21,8 +30,13 @@ class RunConfig:
     """cpu, cuda, cuda:1, mps, or auto: a GPU where there is one."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Of matrix products: auto is bf16 on a GPU that computes in it, else fp32. Weights are always fp32."""
-    compile: bool = False
-    """Compile the encoder's feed-forward parts with torch.compile."""
+    compile: Literal["auto", "graphs"] | bool = "auto"
+    """Whether torch.compile makes one graph of each kind of block, forward and backward, over micro-batches that are
+    filled up to one size; in fine-tuning, of the feed-forward parts alone. graphs: and has CUDA record them, which
+    gains where the kernels are shorter than their launches, in small models. auto: yes in pretraining on a GPU, in bf16
+    and without dropout, where FlashAttention serves; else no."""
+    activation_checkpointing: bool = False
+    """Keep only what goes into each block for the backward pass, and compute the rest anew: less memory, more time."""
     workers: int = 2
     """Processes that prepare the corpus and the batches; 0: none but the main one."""
     micro_tokens: int | None = None
@@ -53,7 +67,8 @@ class Device:
     torch: torch.device
     bf16: bool
     micro_tokens: int
-    compile: bool = False
+    compile: Literal["auto", "graphs"] | bool = False
+    activation_checkpointing: bool = False
 
     @classmethod
     def of(cls, config: RunConfig, world: World = ALONE) -> Device:
@@ -69,14 +84,61 @@ class Device:
             raise ConfigError("Several processes cannot share the device mps: set run.device to cpu.")
         gpu = device.type == "cuda"
         bf16 = config.precision == "bf16" or (config.precision == "auto" and gpu and torch.cuda.is_bf16_supported())
-        return cls(device, bf16, config.micro_tokens or (32768 if gpu else 4096), config.compile)
+        return cls(
+            device,
+            bf16,
+            config.micro_tokens or (32768 if gpu else 4096),
+            config.compile,
+            config.activation_checkpointing,
+        )
 
     def place(self, model: Model) -> Model:
-        """The model on this device, its feed-forward parts compiled if that is asked for."""
-        if self.compile:
+        """The model on this device."""
+        model.encoder.recomputes = self.activation_checkpointing
+        if self.torch.type == "cpu":
+            keep_freed_memory()
+        return model.to(self.torch)
+
+    def compiles(self, config: EncoderConfig) -> bool:
+        """Whether pretraining steps of such an encoder are compiled; their micro-batches then have a static shape."""
+        if self.compile == "auto":
+            return self.torch.type == "cuda" and self.bf16 and config.dropout == 0
+        return bool(self.compile)
+
+    @property
+    def records(self) -> bool:
+        """Whether CUDA records what is compiled and plays it back: whole passes then are one launch."""
+        return self.compile == "graphs" and self.torch.type == "cuda"
+
+    def compiled(self, part: Part) -> Part:
+        """A function of a micro-batch of static shape, compiled once for each shape, if anything is to be compiled.
+
+        Nothing in it may depend on the values of tensors or on the lengths of sequences: it is one graph or an error.
+        Blocks are compiled rather than whole passes: all of one kind share their code, so that a run begins in seconds
+        where it would take minutes, and gradients are exchanged while the next are computed.
+        """
+        if not self.compile:
+            return part
+        import torch._dynamo
+
+        import seqbert.models.attention_op  # noqa: F401  makes its operator known
+
+        torch._dynamo.config.recompile_limit = max(COMPILATIONS, torch._dynamo.config.recompile_limit)
+        mode = "reduce-overhead" if self.records else None
+        return cast(Part, torch.compile(part, fullgraph=True, dynamic=False, mode=mode))
+
+    @staticmethod
+    def graphs() -> int:
+        """How many graphs torch.compile has made in this process: it stays what it is after the first steps."""
+        from torch._dynamo.utils import counters
+
+        return int(counters["stats"]["unique_graphs"])
+
+    def compile_parts(self, model: Model) -> None:
+        """Compiles the feed-forward parts of a model, if that is asked for: for streams of any length, once."""
+        if self.compile and self.compile != "auto":
             for block in model.encoder.blocks:
                 block.feed_forward.compile(dynamic=True)  # type: ignore[union-attr]
-        return model.to(self.torch)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The context in which the model runs forward."""

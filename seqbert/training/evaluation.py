@@ -49,7 +49,7 @@ def evaluate(
     """
     was_training = model.training
     model.eval()
-    names = list(objective.weights)
+    names = objective.measured
     token_term = objective.token_term.name
     by_group = None if grouping is None else _GroupSums(grouping)
     rows: list[np.ndarray] = []  # of each piece: loss, targets and correct ones, [terms, 3]
@@ -69,7 +69,7 @@ def evaluate(
             continue
         on_device = batch.to(device.torch)
         with device.autocast():
-            hidden = model(on_device)
+            hidden = model(on_device, objective.rows(on_device))
             heads = cast("Mapping[str, nn.Module]", model.heads[batch.vocabulary])
             terms = objective.forward(hidden, on_device, heads)
         for name, term in terms.items():

@@ -33,7 +33,7 @@ from seqbert.training.finetune_config import FinetuneConfig, load_finetune_confi
 from seqbert.training.finetune_data import TEST, TRAIN, VALIDATION, fingerprint, part_report, read_labelled
 from seqbert.training.finetuned import Finetuned
 from seqbert.training.initialise import Initial, build_model, encoder_config, find_initial
-from seqbert.training.loader import load_steps
+from seqbert.training.loader import ENDLESS, load_steps
 from seqbert.training.logging import Console, MetricsLog, read_metrics
 from seqbert.training.loop import Loop, LoopSettings
 from seqbert.training.optimizers import build_optimizer
@@ -41,6 +41,7 @@ from seqbert.training.parallel import World, job_name, join
 from seqbert.training.preparation import check_keeps, read_tokenizer
 from seqbert.training.resuming import Resuming, as_restarted, manner_of
 from seqbert.training.run_folder import MODEL_STEP, RunFolder, note_step
+from seqbert.training.self_test import warning_about
 from seqbert.training.signals import StopSignals
 
 WORST = sys.float_info.max
@@ -147,6 +148,8 @@ class _Runs:
 
     def _carry_out(self) -> FinetuneResult:
         config, training = self.config, self.config.training
+        if self.world.leads and (told := warning_about(self.device.torch)) is not None:
+            self.note(told)
         self.console.say(f"Reading the records of {config.data.train}")
         self.data = read_labelled(config.data, self.task, self.domain, self.note, config.domain.strict)
         self.task.check_metric()
@@ -257,6 +260,7 @@ class _Runs:
                 "metrics": metrics,
                 "seeds": {str(seed): parts for seed, parts in values.items()},
                 "summary": summary,
+                "steps": {str(seed): one.steps for seed, one in done.items()},
                 "seconds": {str(seed): round(one.seconds, 1) for seed, one in done.items()},
                 "notes": self.notes,
             },
@@ -298,6 +302,7 @@ class _Outcome:
     metrics: dict[str, dict[str, Any]]
     rank: float
     best_step: int | None
+    steps: int
     seconds: float
 
 
@@ -329,15 +334,15 @@ class _Run:
 
     def carry_out(self) -> _Outcome:
         training, run, progress, source = self.config.training, self.config.run, self.progress, self.source
-        steps = source.batcher.steps(training.epochs)
-        self.resuming.check_length(progress, steps)
+        steps = None if training.epochs is None else source.batcher.steps(training.epochs)
+        self.resuming.check_length(progress, steps, training.minutes)
         self.world.wait()  # until all have read the checkpoint
         if self.world.leads:
             self._begin()
         log = MetricsLog(self.folder.path, progress.step, progress.evaluated == progress.step, self.world.leads)
         try:
             loop = self._loop(log, source, steps)
-            remaining = range(progress.step, steps)
+            remaining = range(progress.step, ENDLESS if steps is None else steps)
             loop.run(load_steps([(self.task, source)], remaining, run.workers, self.world.share))
         finally:
             log.close()
@@ -346,7 +351,7 @@ class _Run:
         if self.world.leads:
             self._draw_curve()
         rank = WORST if progress.best_score is None else progress.best_score
-        return _Outcome(metrics, rank, progress.best_step, seconds)
+        return _Outcome(metrics, rank, progress.best_step, progress.step, seconds)
 
     def _begin(self) -> None:
         """Makes the folder; that of one of several seeds is a run like any other."""
@@ -387,6 +392,7 @@ class _Run:
             total = sum(weight.numel() for weight in model.parameters())
             share = "" if trained == total else f", {trained:,} of them trained"
             runs.console.say(f"{total:,} parameters{share}, on {runs.device}")
+        runs.device.compile_parts(model)
         return runs.device.place(model)
 
     def _is_random_part_frozen(self) -> bool:
@@ -403,7 +409,7 @@ class _Run:
         source = self.runs.sources[TRAIN].augmented(self.runs.augment)
         return dataclasses.replace(source, batcher=dataclasses.replace(source.batcher, seed=self.seed))
 
-    def _loop(self, log: MetricsLog, source: Source, steps: int) -> Loop:
+    def _loop(self, log: MetricsLog, source: Source, steps: int | None) -> Loop:
         training, run, name, model = self.config.training, self.config.run, self.runs.name, self.model
         held_out = self.runs.sources.get(VALIDATION)
         every = source.batcher.steps_per_epoch if training.evaluate_every == "epoch" else training.evaluate_every
@@ -433,12 +439,13 @@ class _Run:
             settings=LoopSettings(
                 seed=self.seed,
                 steps=steps,
+                minutes=training.minutes,
                 learning_rate=training.learning_rate,
                 clip_norm=training.clip_norm,
                 evaluate_every=every,
                 log_every=run.log_every,
                 checkpoint_every=run.checkpoint_every,
-                evaluate_first=False,
+                evaluate_first=training.minutes is not None,  # so that it is known what a validation takes
                 patience=training.early_stopping,
             ),
             device=self.runs.device,

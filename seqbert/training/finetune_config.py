@@ -18,9 +18,9 @@ from seqbert.models.lstm import FeaturesConfig
 from seqbert.tasks import TaskConfig
 from seqbert.tasks.classification import ClassificationConfig
 from seqbert.training.device import RunConfig
-from seqbert.training.optimizers import AdamWConfig, BertAdamConfig
+from seqbert.training.optimizers import AdamWConfig, OptimizerConfig
 from seqbert.training.run_folder import RunFolder, domains_of
-from seqbert.training.schedules import LinearConfig
+from seqbert.training.schedules import LinearConfig, ScheduleConfig
 
 
 @dataclasses.dataclass
@@ -115,8 +115,12 @@ class FreezeConfig:
 class FinetuneTrainingConfig:
     """How long and how fast the model learns."""
 
-    epochs: float = 3
-    """Times that every training record is seen."""
+    epochs: float | None = None
+    """Times that every training record is seen; with minutes the most there may be. Null: 3, or with minutes as many as
+    they allow."""
+    minutes: float | None = None
+    """How long a seed trains by the clock, validations and checkpoints included: the number of updates is planned from
+    the time that they take, so that the schedule ends with the time. Null: as long as the epochs take."""
     batch_size: int = 32
     """Records of one update; a long one counts as often as it has windows."""
     learning_rate: float = 5e-5
@@ -139,10 +143,10 @@ class FinetuneTrainingConfig:
     """Topmost blocks, with the pooler, whose weights are drawn anew (Zhang et al. 2021, section 5)."""
     lora: LoRAConfig | None = None
     """Train low-rank changes of weight matrices instead of the encoder (Hu et al. 2022); null: do not."""
-    optimizer: AdamWConfig | BertAdamConfig = dataclasses.field(default_factory=lambda: AdamWConfig(beta2=0.999))
+    optimizer: OptimizerConfig = dataclasses.field(default_factory=lambda: AdamWConfig(beta2=0.999))
     """The optimizer. bert_adam is the original one, without bias correction: on little data some of its runs fail
     (Mosbach et al. 2021; Zhang et al. 2021)."""
-    schedule: LinearConfig = dataclasses.field(default_factory=lambda: LinearConfig(warmup=0.1))
+    schedule: ScheduleConfig = dataclasses.field(default_factory=lambda: LinearConfig(warmup=0.1))
     """How the learning rate goes over the steps."""
 
     def __post_init__(self) -> None:
@@ -152,7 +156,9 @@ class FinetuneTrainingConfig:
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
                 raise ConfigError(f"{name} is {value}, and it must be at least 1.")
-        for name in ("epochs", "learning_rate", "clip_norm"):
+        if self.minutes is None and self.epochs is None:
+            self.epochs = 3
+        for name in ("epochs", "minutes", "learning_rate", "clip_norm"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigError(f"{name} is {value}, and it must be above 0.")

@@ -129,8 +129,10 @@ def build_model(
         The model, and a line for each thing the user should know about how it was put together.
     """
     sizes = {name: tokenizer.get_vocab_size() for name, tokenizer in tokenizers.items()}
+    masks = {name: tokenizer.token_to_id(SPECIAL_TOKENS[4]) for name, tokenizer in tokenizers.items()}
+    mask_ids = {name: number for name, number in masks.items() if number is not None}
     if initial is None:
-        model = Model(config, sizes, heads, features)
+        model = Model(config, sizes, heads, features, mask_ids)
         model.initialise(seed)
         return model, []
     known = {
@@ -140,9 +142,8 @@ def build_model(
     }
     for name in known.keys() & set(replaced):
         known[name] = _with_new_words(known[name], tokenizers[name], config, seed)
-    model = Model(
-        config, {name: known[name].vocab_size if name in known else sizes[name] for name in sizes}, heads, features
-    )
+    old_sizes = {name: known[name].vocab_size if name in known else sizes[name] for name in sizes}
+    model = Model(config, old_sizes, heads, features, mask_ids)
     model.initialise(seed)
     notes = [f"The encoder's shape is that of {initial.source}; model.preset is not read."]
     for number, (name, checkpoint) in enumerate(known.items()):

@@ -11,6 +11,7 @@ import atexit
 import dataclasses
 import functools
 import multiprocessing
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -19,9 +20,13 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
+from seqbert.data.allocator import keep_freed_memory
 from seqbert.data.packing import WHOLE, PackedBatch, Share
 from seqbert.data.workers import WorkerDied, WorkerTraceback, begin_worker, signals_held_back
 from seqbert.errors import SeqbertError, TrainingError
+
+ENDLESS = sys.maxsize
+"""The end of a range of steps whose number is not known: they are made until the iterator is closed or collected."""
 
 ENDING_SECONDS = 10.0
 """How long a worker that closed its pipe is waited for, so that it can be said what ended it."""
@@ -171,6 +176,7 @@ class _Failure:
 
 def _work(batches: StepBatches, steps: range, pipe: Connection) -> None:
     begin_worker()
+    keep_freed_memory()
     torch.set_num_threads(1)
     for step in steps:
         made: list[PackedBatch] | _Failure

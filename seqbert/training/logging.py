@@ -19,6 +19,9 @@ QUIET_SECONDS = 5.0
 
 METRICS = "metrics.jsonl"
 
+TIMED = ("tokens_per_second", "data_wait", "seconds", "planned_steps", "graphs")
+"""What of a step's line depends on the clock, or on what the process did before: repeated runs differ in it."""
+
 
 class Console:
     """Speaks to the person who waits, on standard error: a live line on a terminal, plain lines elsewhere."""
@@ -93,9 +96,9 @@ class Console:
         self._task = self._progress.add_task("", total=steps, completed=done, metrics="")
 
     def step(self, step: int, steps: int, record: dict[str, Any], logged: bool, seconds_left: float) -> None:
-        """Shows a step; ``record`` is that of the newest logged one."""
+        """Shows a step of so many as are planned by now; ``record`` is that of the newest logged one."""
         if self._progress is not None:
-            self._progress.update(self._task, completed=step, metrics=_summary(record))
+            self._progress.update(self._task, completed=step, total=steps, metrics=_summary(record))
         elif logged and (time.monotonic() - self._last_line >= QUIET_SECONDS or step == steps):
             self._last_line = time.monotonic()
             self.say(f"step {step}/{steps}  {_summary(record)}  {_clock(seconds_left)} left")

@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from seqbert.data.packing import PackedBatch, idle, split
 from seqbert.data.sampling import counter_hash, stream
 from seqbert.errors import CheckpointError, Stopped, TrainingError
+from seqbert.models.encoder import through
 from seqbert.models.model import Model
+from seqbert.training.budget import Budget
 from seqbert.training.checkpoint import Checkpoints, Progress, load_weights, newest_checkpoint
 from seqbert.training.device import Device
 from seqbert.training.evaluation import Metrics, reported
@@ -33,6 +35,11 @@ class Term(Protocol):
     @property
     def loss(self) -> Tensor:
         """Sum of the loss over the batch's targets, a scalar."""
+        ...
+
+    @property
+    def of(self) -> str | None:
+        """The term whose targets it is summed over, if it has none of its own."""
         ...
 
 
@@ -58,17 +65,20 @@ class LoopSettings:
     """The numbers that a loop runs by; see the config for what each means.
 
     Attributes:
+        steps: Most steps; None: as many as there are minutes for.
+        minutes: How long it trains; None: as long as the steps take.
         evaluate_first: Whether to validate before the first step.
         patience: Validations without a better score after which training ends early; None: never.
     """
 
     seed: int
-    steps: int
+    steps: int | None
     learning_rate: float
     clip_norm: float | None
     evaluate_every: int
     log_every: int
     checkpoint_every: int
+    minutes: float | None = None
     evaluate_first: bool = True
     patience: int | None = None
 
@@ -96,6 +106,8 @@ class Loop:
         progress: How far the run is.
         is_saved: Whether there is a checkpoint of where it stands, or nothing that is worth one.
         best: The checkpoint of the best step so far, where its weights are to be kept as such once more.
+        cut: Makes micro-batches of one static shape from a batch of a step, and each step is compiled; None: they are
+            as long as they come.
     """
 
     model: Model
@@ -116,13 +128,29 @@ class Loop:
     progress: Progress
     is_saved: bool = True
     best: Path | None = None
+    cut: Callable[[PackedBatch, int], list[PackedBatch]] | None = None
 
     def __post_init__(self) -> None:
+        if self.device.records:
+            for weight in self.model.parameters():  # gradients with a place of their own, which no recording reuses
+                weight.grad = torch.zeros_like(weight)
         self._replica = self.world.replicate(_Slot(self))
         self._meter = _Meter()
+        settings, progress = self.settings, self.progress
+        self._budget = Budget(
+            settings.steps,
+            settings.minutes,
+            settings.evaluate_every,
+            settings.checkpoint_every,
+            progress.step,
+            progress.seconds,
+            progress.planned,
+        )
 
     def run(self, batches: Iterator[list[PackedBatch]]) -> dict[str, Metrics]:
         """Trains on the steps that ``batches`` gives, each this process' share for every vocabulary.
+
+        Where there are minutes they are taken as long as there is time.
 
         Returns:
             The validation metrics at the end.
@@ -150,42 +178,47 @@ class Loop:
         return metrics
 
     def _train(self, batches: Iterator[list[PackedBatch]]) -> dict[str, Metrics]:
-        settings, progress = self.settings, self.progress
+        settings, progress, budget, meter = self.settings, self.progress, self._budget, self._meter
         metrics: dict[str, Metrics] | None = None
-        meter = self._meter
         if self.best is not None:
             self._keep_best_again(self.best)
         if not self.is_saved:  # what was changed on resuming is not to be forgotten
             self._save()
             self.checkpoints.wait()
-        self.console.start(settings.steps, progress.step)
+        self.console.start(budget.planned, progress.step)
         self.model.train()
         while True:
-            if self._is_evaluation_due():
+            is_validated = self._is_evaluation_due()
+            if is_validated:
                 self._check_finite()
                 metrics = self._evaluate()
-            stalled = progress.step < settings.steps and self._has_stalled()
+            stalled = progress.step < budget.planned and self._has_stalled()
             is_best = progress.step == progress.best_step
-            if stalled or is_best or self._is_due(progress.step, settings.checkpoint_every):
+            is_save_due = stalled or is_best or self._is_due(progress.step, settings.checkpoint_every)
+            if is_save_due:
                 self._save()
+            if is_validated:
+                budget.evaluated()
+            elif is_save_due:
+                budget.saved()
             if stalled:
                 self.console.say(
                     f"No better score since step {progress.best_step}: training ends early, after step {progress.step}."
                 )
-            if stalled or progress.step >= settings.steps:
+            if stalled or progress.step >= budget.planned:
                 return self.validate() if metrics is None else metrics
             self.checkpoints.check()
-            sums = self._step(progress.step, next(batches), meter)
+            sums = self._step(progress.step, meter.waiting_for(batches), meter)
             progress.step += 1
             self.is_saved = False
+            budget.stepped()
             due = self._is_due(progress.step, settings.log_every)
             if due or self.device.torch.type == "cpu":
                 self._check_finite()
             if due:
                 self.log.write(self._record(sums, meter))
                 meter.restart()
-            left = meter.left(settings.steps - progress.step)
-            self.console.step(progress.step, settings.steps, meter.newest, due, left)
+            self.console.step(progress.step, budget.planned, meter.newest, due, budget.left(progress.step))
 
     def _step(self, step: int, batches: list[PackedBatch], meter: _Meter) -> dict[str, dict[str, Tensor]]:
         """Forward and backward over the micro-batches, then one update; gives this process' part of the loss terms.
@@ -194,21 +227,25 @@ class Loop:
             Stopped: if a process was told to stop; nothing is changed then.
         """
         settings = self.settings
-        rate = settings.learning_rate * self.schedule(step, settings.steps)
+        own = [self._cut(batch, step) for batch in batches]
+        slots, counts, tokens, self._budget.planned = self._agree(
+            batches, [len(of_batch) for of_batch in own], self._budget.plan(step)
+        )
+        rate = settings.learning_rate * self.schedule(step, self._budget.planned)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
-        own = [split(batch, self.device.micro_tokens) for batch in batches]
-        slots, counts, tokens = self._agree(batches, [len(of_batch) for of_batch in own])
         pieces = [
-            of_batch[number] if number < len(of_batch) else idle(batch)
+            of_batch[number] if number < len(of_batch) else self._cut(idle(batch), step)[0]
             for batch, of_batch, most in zip(batches, own, slots, strict=True)
             for number in range(most)
         ]
         sums: dict[str, dict[str, Tensor]] = defaultdict(dict)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not self.device.records)  # what is recorded keeps its place in memory
         for number, piece in enumerate(pieces):
             torch.manual_seed(dropout_seed(settings.seed, step, number, self.world.rank))
             is_last = number == len(pieces) - 1
+            if self.device.records:
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             with nullcontext() if is_last else without_exchange(self._replica), exchange():
                 loss, shares = self._replica(piece.to(self.device.torch), counts[piece.vocabulary])
                 loss.backward()
@@ -223,22 +260,28 @@ class Loop:
         meter.add(step + 1, tokens, self._total(sums), norm, rate)
         return sums
 
-    def _agree(self, batches: list[PackedBatch], pieces: list[int]) -> tuple[list[int], dict[str, dict[str, int]], int]:
+    def _cut(self, batch: PackedBatch, step: int) -> list[PackedBatch]:
+        return split(batch, self.device.micro_tokens) if self.cut is None else self.cut(batch, step)
+
+    def _agree(
+        self, batches: list[PackedBatch], pieces: list[int], planned: int
+    ) -> tuple[list[int], dict[str, dict[str, int]], int, int]:
         """What the processes must know of each other's shares of a step.
 
         Returns:
             For each vocabulary the micro-batches that every process goes through, so that all run the same one at the
-            same time; the targets of the whole global step, by vocabulary and term; and its tokens.
+            same time; the targets of the whole global step, by vocabulary and term; its tokens; and how many steps
+            there are to be by the clock of the first process.
         """
         own = [_targets(batch) for batch in batches]
         tokens = sum(batch.tokens for batch in batches if batch.counted)
-        row = [tokens, *pieces, *(count for counts in own for count in counts.values())]
+        row = [planned, tokens, *pieces, *(count for counts in own for count in counts.values())]
         table = self.world.agree(row)
-        total = iter(table.sum(0)[1 + len(pieces) :].tolist())
+        total = iter(table.sum(0)[2 + len(pieces) :].tolist())
         counts = {
             batch.vocabulary: {name: next(total) for name in names} for batch, names in zip(batches, own, strict=True)
         }
-        return table[:, 1 : 1 + len(pieces)].max(0).tolist(), counts, int(table[:, 0].sum())
+        return table[:, 2 : 2 + len(pieces)].max(0).tolist(), counts, int(table[:, 1].sum()), int(table[0, 0])
 
     def _total(self, sums: Mapping[str, Mapping[str, Tensor]]) -> Tensor:
         terms = [
@@ -288,6 +331,8 @@ class Loop:
         if not self.is_saved:
             self._check_finite()
             self.progress.visited = self.visited(self.progress.step)
+            if self.settings.minutes is not None:  # otherwise nothing in a checkpoint depends on the clock
+                self.progress.seconds, self.progress.planned = self._budget.spent, self._budget.planned
             self.checkpoints.save(self.model, self.optimizer, self.progress)
             self.is_saved = True
 
@@ -299,7 +344,7 @@ class Loop:
         with suppress(TrainingError):  # others may end at once
             self.world.wait()
         done = f"Its checkpoint is written in {self.checkpoints.folder}" if step else "There was nothing to save yet"
-        after = f"stopped by {NAMES[stop.signal]} after step {step:,} of {self.settings.steps:,}"
+        after = f"stopped by {NAMES[stop.signal]} after step {step:,} of {self._budget.planned:,}"
         stop.args = (f"{after}. {done}. --resume auto goes on from there.",)
 
     def _record(self, sums: Mapping[str, Mapping[str, Tensor]], meter: _Meter) -> dict[str, Any]:
@@ -318,7 +363,12 @@ class Loop:
             "gradient_norm": float(meter.norm),
             "tokens": self.progress.tokens,
             "tokens_per_second": round(meter.tokens / meter.seconds(), 1),
+            "data_wait": round(meter.waited / meter.seconds(), 5),
         }
+        if self.cut is not None:
+            meter.newest["graphs"] = self.device.graphs()
+        if self.settings.minutes is not None:
+            meter.newest |= {"seconds": round(self._budget.spent, 3), "planned_steps": self._budget.planned}
         return meter.newest
 
     def _check_finite(self) -> None:
@@ -348,34 +398,38 @@ class Loop:
         return progress.step - progress.best_step >= settings.patience * settings.evaluate_every
 
     def _is_due(self, step: int, every: int) -> bool:
-        return step % every == 0 or step == self.settings.steps
+        return step % every == 0 or step == self._budget.planned
 
 
 class _Meter:
     """What happened since the last log line; tensors stay on their device until one is written."""
 
     def __init__(self) -> None:
-        self.begun = self.since = time.monotonic()
-        self.done = self.tokens = 0
+        self.since = time.monotonic()
+        self.tokens = 0
+        self.waited = 0.0
         self.norm = torch.zeros(())
         self.rate = 0.0
         self.unchecked: list[tuple[int, Tensor]] = []
         self.newest: dict[str, Any] = {}
 
     def add(self, step: int, tokens: int, loss: Tensor, norm: Tensor, rate: float) -> None:
-        self.done += 1
         self.tokens += tokens
         self.norm, self.rate = norm, rate
         self.unchecked.append((step, loss + 0.0 * norm))  # not finite if either is not
 
     def restart(self) -> None:
-        self.since, self.tokens = time.monotonic(), 0
+        self.since, self.tokens, self.waited = time.monotonic(), 0, 0.0
+
+    def waiting_for(self, batches: Iterator[list[PackedBatch]]) -> list[PackedBatch]:
+        """The next batches; how long they were waited for is counted."""
+        begun = time.monotonic()
+        batch = next(batches)
+        self.waited += time.monotonic() - begun
+        return batch
 
     def seconds(self) -> float:
         return max(1e-9, time.monotonic() - self.since)
-
-    def left(self, steps: int) -> float:
-        return (time.monotonic() - self.begun) / max(1, self.done) * steps
 
 
 def dropout_seed(seed: int, step: int, micro_batch: int, rank: int = 0) -> int:
@@ -394,16 +448,24 @@ class _Slot(nn.Module):
         super().__init__()
         self.model = loop.model
         self._learnables, self._shares, self._device = loop.learnables, loop.shares, loop.device
+        self._terms = _terms
+        if loop.cut is not None:
+            loop.model.encoder.through = loop.device.compiled(through)
+            self._terms = loop.device.compiled(_terms)
 
     def forward(self, piece: PackedBatch, counts: Mapping[str, int]) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss, and each term without its weight; both divided by ``counts``, those of the whole global step."""
         learnable = self._learnables[piece.vocabulary]
         with self._device.autocast():
             hidden = cast(Tensor, self.model(piece, learnable.rows(piece)))
-            heads = cast("Mapping[str, nn.Module]", self.model.heads[piece.vocabulary])
-            terms = learnable.forward(hidden, piece, heads)
+            terms = self._terms(learnable, hidden, piece, self.model.heads[piece.vocabulary])
         loss = torch.zeros((), device=self._device.torch)
-        shares = {name: term.loss / max(1, counts[name]) for name, term in terms.items()}
+        shares = {name: term.loss / max(1, counts[term.of or name]) for name, term in terms.items()}
         for name, share in shares.items():
             loss = loss + self._shares[piece.vocabulary] * learnable.weights[name] * share
         return loss if piece.counted else loss * 0.0, {name: share.detach() for name, share in shares.items()}
+
+
+def _terms(learnable: Learnable, hidden: Tensor, piece: PackedBatch, heads: nn.Module) -> Mapping[str, Term]:
+    """The terms of a micro-batch: a function, so that it can be compiled."""
+    return learnable.forward(hidden, piece, cast("Mapping[str, nn.Module]", heads))

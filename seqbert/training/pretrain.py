@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqbert import config as config_tree
 from seqbert.data.corpus import TRAIN, VALIDATION, Corpus
 from seqbert.data.group_figures import Grouping
+from seqbert.data.packing import PackedBatch
 from seqbert.data.plan import Plan, Source
+from seqbert.data.stages import Stages
+from seqbert.data.static import cut
 from seqbert.data.whole import replace_folder, write_json, write_text
 from seqbert.errors import CheckpointError, DataError
 from seqbert.models import hub
@@ -20,7 +23,7 @@ from seqbert.training import checkpoint
 from seqbert.training.device import Device
 from seqbert.training.evaluation import Metrics, evaluate, reported
 from seqbert.training.initialise import build_model
-from seqbert.training.loader import load_steps
+from seqbert.training.loader import ENDLESS, load_steps
 from seqbert.training.logging import Console, MetricsLog
 from seqbert.training.loop import Loop, LoopSettings
 from seqbert.training.optimizers import build_optimizer
@@ -29,7 +32,9 @@ from seqbert.training.preparation import Preparation, with_piped_data
 from seqbert.training.pretrain_config import DomainConfig, PretrainConfig, load_config
 from seqbert.training.resuming import Resuming, as_restarted, manner_of
 from seqbert.training.run_folder import RunFolder, note_step
+from seqbert.training.self_test import warning_about
 from seqbert.training.signals import StopSignals
+from seqbert.training.warmups import plan_stages
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -162,6 +167,8 @@ class _Run:
             return self._carry_out()
 
     def _carry_out(self) -> PretrainResult:
+        if self.world.leads and (told := warning_about(self.device.torch)) is not None:
+            self._note(told)
         corpora = self.preparation.corpora()
         for name, corpus in corpora.items():
             _check_corpus(corpus, self.config.domains[name])
@@ -174,7 +181,7 @@ class _Run:
         optimizer = build_optimizer(training.optimizer, model.named_parameters(), training.learning_rate)
         data = {name: corpus.fingerprint for name, corpus in corpora.items()}
         progress = self.resuming.restore(model, optimizer, sources, data, manner_of(self.device, self.world))
-        self.resuming.check_length(progress, training.steps)
+        self.resuming.check_length(progress, training.steps, training.minutes)
         self.world.wait()  # until all have read the checkpoint
         if self.world.leads:
             self.folder.begin(self.resuming.resume is not None, job_name())
@@ -182,7 +189,7 @@ class _Run:
         log = MetricsLog(self.folder.path, progress.step, progress.evaluated == progress.step, self.world.leads)
         loop = self._loop(model, objectives, sources, corpora, optimizer, progress, log)
         parts = [(objectives[name], sources[name]) for name in corpora]
-        remaining = range(progress.step, training.steps)
+        remaining = range(progress.step, ENDLESS if training.steps is None else training.steps)
         self._say_start(model, corpora, sources)
         try:
             after = loop.run(load_steps(parts, remaining, self.config.run.workers, self.world.share))
@@ -203,12 +210,23 @@ class _Run:
         config = self.config
         split = corpus.split(part)
         seed = config.seed if part == TRAIN else VALIDATION_SEED
-        share = config.shares[corpus.domain]
-        budget = max(config.training.max_length, int(share * config.training.tokens_per_step))
-        size = objective.window_size(config.training.max_length)
-        plan = Plan.of(corpus, split, size, seed)
-        changes = self.preparation.augmentations(corpus) if part == TRAIN else {}
-        return Source(corpus, split, plan, seed, config.training.max_length, budget, augmentations=changes)
+        training, share = config.training, config.shares[corpus.domain]
+        budget = max(training.max_length, int(share * training.tokens_per_step))
+        size = objective.window_size(training.max_length)
+        source = Source(corpus, split, Plan.of(corpus, split, size, seed), seed, training.max_length, budget)
+        if part == TRAIN:
+            source.augmentations = self.preparation.augmentations(corpus)
+            source.stages = Stages(
+                plan_stages(
+                    training.tokens_per_step,
+                    training.max_length,
+                    share,
+                    len(config.domains),
+                    training.batch_warmup,
+                    training.length_warmup,
+                )
+            )
+        return source
 
     def _write_inputs(self, corpora: Mapping[str, Corpus]) -> None:
         write_text(self.folder.config, config_tree.dump(self.config))
@@ -274,6 +292,7 @@ class _Run:
             settings=LoopSettings(
                 seed=config.seed,
                 steps=training.steps,
+                minutes=training.minutes,
                 learning_rate=training.learning_rate,
                 clip_norm=training.clip_norm,
                 evaluate_every=training.evaluate_every,
@@ -292,7 +311,20 @@ class _Run:
             progress=progress,
             is_saved=not self.resuming.is_changed,
             best=self.resuming.best,
+            cut=self._cut(objectives, sources) if self.device.compiles(model.config) else None,
         )
+
+    def _cut(
+        self, objectives: Mapping[str, Objective], sources: Mapping[str, Source]
+    ) -> Callable[[PackedBatch, int], list[PackedBatch]]:
+        """Makes the micro-batches of a step, all of one shape."""
+
+        def micro_batches(batch: PackedBatch, step: int) -> list[PackedBatch]:
+            source = sources[batch.vocabulary]
+            most, ranks = self.device.micro_tokens, self.world.size
+            return cut(batch, objectives[batch.vocabulary].shape(source, step, most, ranks))
+
+        return micro_batches
 
     def _save_model(self, model: Model, step: int | None) -> None:
         names = list(self.config.domains)
@@ -316,7 +348,7 @@ class _Run:
             self._note(
                 f"{name}: {train['documents']:,} documents, {train['tokens']:,} tokens "
                 f"({held['tokens']:,} held out), vocabulary of {corpus.vocab_size:,}, "
-                f"about {sources[name].plan.sequences_per_step} sequences a step"
+                f"about {sources[name].stages.all[-1].sequences} sequences a step"
             )
             if corpus.report["unknown_share"] > NOTABLE_UNKNOWN:
                 self._note(
@@ -324,7 +356,10 @@ class _Run:
                     f"domains.{name}.vocab_size, or look at what the data holds."
                 )
         processes = f", {self.world.size} processes" if self.world.size > 1 else ""
-        self.console.say(f"{parameters:,} parameters on {self.device}, {self.config.training.steps:,} steps{processes}")
+        training = self.config.training
+        limits = [] if training.minutes is None else [f"{training.minutes:g} minutes"]
+        limits += [] if training.steps is None else [f"{'at most ' if limits else ''}{training.steps:,} steps"]
+        self.console.say(f"{parameters:,} parameters on {self.device}, {', '.join(limits)}{processes}")
 
     def _result(
         self, corpora: Mapping[str, Corpus], progress: checkpoint.Progress, after: dict[str, Metrics]
@@ -345,6 +380,8 @@ class _Run:
             self.folder.path / "result.json",
             {
                 "best_step": progress.best_step,
+                "steps": progress.step,
+                **({} if self.config.training.minutes is None else {"seconds": round(progress.seconds, 1)}),
                 "tokens": progress.tokens,
                 "notes": self.notes,
                 "domains": {

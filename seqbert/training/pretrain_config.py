@@ -14,8 +14,9 @@ from seqbert.errors import ConfigError
 from seqbert.models.config import ModelConfig
 from seqbert.objectives import ObjectiveConfig
 from seqbert.training.device import RunConfig
-from seqbert.training.optimizers import AdamWConfig
-from seqbert.training.schedules import LinearConfig
+from seqbert.training.optimizers import AdamWConfig, MuonConfig
+from seqbert.training.schedules import LinearConfig, ScheduleConfig
+from seqbert.training.warmups import BatchWarmupConfig, LengthWarmupConfig
 
 
 @dataclasses.dataclass
@@ -66,8 +67,15 @@ class PretrainTrainingConfig:
     """Most tokens of a sequence, special tokens included."""
     tokens_per_step: int = 32768
     """Tokens of one update, over all domains."""
-    steps: int = 1000
-    """Updates."""
+    batch_warmup: BatchWarmupConfig | None = None
+    """Fewer tokens in the first updates, or null: all have tokens_per_step."""
+    length_warmup: LengthWarmupConfig | None = None
+    """Shorter sequences in the first updates, or null: all have up to max_length tokens."""
+    steps: int | None = None
+    """Updates; with minutes the most there may be. Null: 1000, or with minutes as many as they allow."""
+    minutes: float | None = None
+    """How long training takes by the clock, validations and checkpoints included: the number of updates is planned from
+    the time that they take, so that the schedule ends with the time. Null: as long as the steps take."""
     evaluate_every: int = 100
     """Steps between two validations; there is one before the first step and one after the last too."""
     validation_tokens: int = 131072
@@ -76,9 +84,9 @@ class PretrainTrainingConfig:
     """Highest learning rate."""
     clip_norm: float | None = 1.0
     """Longest gradient; null: any."""
-    optimizer: AdamWConfig = dataclasses.field(default_factory=AdamWConfig)
+    optimizer: AdamWConfig | MuonConfig = dataclasses.field(default_factory=AdamWConfig)
     """The optimizer."""
-    schedule: LinearConfig = dataclasses.field(default_factory=LinearConfig)
+    schedule: ScheduleConfig = dataclasses.field(default_factory=LinearConfig)
     """How the learning rate goes over the steps."""
 
     def __post_init__(self) -> None:
@@ -89,13 +97,16 @@ class PretrainTrainingConfig:
                 f"tokens_per_step ({self.tokens_per_step}) must hold at least one sequence of max_length "
                 f"({self.max_length}) tokens."
             )
+        if self.minutes is None and self.steps is None:
+            self.steps = 1000
         for name in ("steps", "evaluate_every", "validation_tokens"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, and it must be at least 1.")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ConfigError(f"clip_norm is {self.clip_norm}, and it must be above 0, or null.")
-        if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate is {self.learning_rate}, and it must be above 0.")
+        for name in ("learning_rate", "minutes"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}, and it must be above 0.")
 
 
 @dataclasses.dataclass

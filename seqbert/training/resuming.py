@@ -45,6 +45,10 @@ JUDGED_BY = re.compile(
 """How keys begin that a score depends on, beside the weights and the data, of which there are fingerprints."""
 
 
+LENGTH = ("training.minutes", "training.steps", "training.epochs")
+"""How keys begin that say how long a run is."""
+
+
 class Walk(Protocol):
     """What sequences are drawn from, in the order of epochs."""
 
@@ -68,6 +72,7 @@ class Resuming:
         note: Is told what was done.
         world: The processes of the job, all of which go on from what the first one finds.
         overwrite: Whether it may replace a run that the folder holds.
+        is_planned_anew: Whether the number of steps of the run so far says nothing about that to come.
         is_judged_anew: Whether scores of the run so far cannot be compared with those to come.
         is_changed: Whether what was restored is not what the checkpoint holds.
         best: The checkpoint of the best step where ``model`` does not hold its weights.
@@ -79,6 +84,7 @@ class Resuming:
     note: Callable[[str], None]
     world: World
     overwrite: bool = False
+    is_planned_anew: bool = False
     is_judged_anew: bool = False
     is_changed: bool = False
     best: Path | None = None
@@ -124,6 +130,7 @@ class Resuming:
             )
         if changes:
             self.note(f"It goes on with another config: {'; '.join(changes)}.")
+        self.is_planned_anew = any(change.startswith(LENGTH) for change in changes)
         self.is_judged_anew = any(JUDGED_BY.match(change) for change in changes)
 
     def restore(
@@ -175,6 +182,8 @@ class Resuming:
             self.note("Which weights are the best is decided anew, since scores cannot be compared.")
             progress.best_score = progress.best_step = progress.evaluated = None
             self.is_changed = True
+        if self.is_planned_anew:
+            progress.planned = None
         self._look_for_best(progress)
         other = [
             f"{key} {now} instead of {was}"
@@ -189,13 +198,18 @@ class Resuming:
         progress.data, progress.manner = begun.data, begun.manner
         return progress
 
-    def check_length(self, progress: checkpoint.Progress, steps: int) -> None:
+    def check_length(self, progress: checkpoint.Progress, steps: int | None, minutes: float | None) -> None:
         """Makes sure that a run is not to end before where it stands.
 
         Raises:
             ConfigError: It is.
         """
-        if progress.step > steps:
+        if minutes is not None and progress.planned is None and progress.seconds > 60 * minutes:
+            raise ConfigError(
+                f'The run in "{self.folder.path}" has trained for {progress.seconds / 60:.3g} minutes already, and is '
+                f"to have {minutes:.3g}. Give it more (--training.minutes), or begin a new run."
+            )
+        if steps is not None and progress.step > steps:
             raise ConfigError(
                 f'The run in "{self.folder.path}" is at step {progress.step:,} already, and is to have {steps:,}. Go '
                 "on from an older checkpoint (--resume PATH), or begin a new run."

@@ -53,7 +53,8 @@ def load_model(run: str | Path, domain: str | None, device: Device) -> LoadedMod
     plugin.use(tokenizer)
     checkpoint = hub.read_checkpoint(found.folder)
     sizes, heads = {found.domain: checkpoint.vocab_size}, {found.domain: checkpoint.heads}
-    model = Model(checkpoint.config, sizes, heads, checkpoint.features)
+    mask_ids = checkpoint.mask_ids(found.domain)
+    model = Model(checkpoint.config, sizes, heads, checkpoint.features, mask_ids)
     report = hub.load_into(model, found.domain, checkpoint)
     lacking = [name for name in report.newly_initialised if name.startswith("heads.") and ".pair." not in name]
     if lacking:

@@ -22,11 +22,11 @@ def invariance(checkout: Path) -> ModuleType:
     return module
 
 
-def write_measured(folder: Path, way: str, gradient: float, loss: float, resumed: str) -> None:
+def write_measured(folder: Path, way: str, gradient: float, loss: float, resumed: str, job: str = "job") -> None:
     (folder / way).mkdir()
     found = {"losses": [2.0, loss], "bytes": {"first": way, "resumed": resumed}, "pieces": [4, 5]}
-    (folder / way / "job.json").write_text(json.dumps(found), encoding="utf-8")
-    np.savez(folder / way / "job.npz", **{"0": np.array([gradient, -2.0])})
+    (folder / way / f"{job}.json").write_text(json.dumps(found), encoding="utf-8")
+    np.savez(folder / way / f"{job}.npz", **{"0": np.array([gradient, -2.0])})
 
 
 def test_what_is_beyond_a_limit_is_named(invariance: ModuleType, tmp_path: Path) -> None:
@@ -45,6 +45,17 @@ def test_what_is_beyond_a_limit_is_named(invariance: ModuleType, tmp_path: Path)
     ]
     printed = "\n".join(invariance.lines(report | {"seconds": 1.0}))
     assert "DIFFER" in printed and "4-5" in printed and printed.endswith("5 limits are broken")
+
+
+@pytest.mark.parametrize(("difference", "is_broken"), [(5e-4, False), (2e-3, True)])
+def test_losses_with_muon_may_differ_by_a_thousandth(
+    invariance: ModuleType, difference: float, is_broken: bool, tmp_path: Path
+) -> None:
+    """Its updates are made orthogonal in bf16."""
+    write_measured(tmp_path, "1x8", 1.0, 1.5, "1x8", job="Muon")
+    write_measured(tmp_path, "4x2", 1.0, 1.5 + difference, "4x2", job="Muon")
+    broken = invariance.compared(tmp_path, [invariance.Way("1x8"), invariance.Way("4x2")], ["Muon"])["broken"]
+    assert broken == (["Muon, 4x2: losses differ by 2.0e-03"] if is_broken else [])
 
 
 def test_other_workers_are_to_give_the_bytes_of_none(invariance: ModuleType, tmp_path: Path) -> None:
@@ -83,7 +94,7 @@ def test_nothing_depends_on_pieces_workers_or_processes(checkout: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert report["broken"] == []
-    assert list(report["jobs"]) == ["next sentence", "joint", "tagging"]
+    assert list(report["jobs"]) == ["next sentence", "joint", "tagging", "Muon"]
     assert report["jobs"]["tagging"]["4x2"]["pieces"] == [4, 4]
     # float32 sums in another order are not the same: that differences are found shows that they are looked for.
     assert report["jobs"]["tagging"]["4x2"]["losses"] > 0

@@ -8,7 +8,8 @@ from seqbert.data.packing import pack, split
 from seqbert.errors import ConfigError, DataError
 from seqbert.models.config import EncoderConfig
 from seqbert.models.encoder import Encoder, EncoderOutput
-from seqbert.models.model import Model, sinusoids
+from seqbert.models.initialisation import sinusoids
+from seqbert.models.model import Model
 
 
 @pytest.fixture
@@ -166,3 +167,22 @@ def test_some_rows_are_those_of_the_whole_with_the_same_gradients(causal: bool) 
         gradients = [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
         found.append((hidden.detach(), gradients))
     torch.testing.assert_close(found[0], found[1])
+
+
+def test_recomputed_blocks_give_the_same_gradients_with_dropout_too_and_keep_less(small, vocab_size, packed) -> None:
+    model = Model(dataclasses.replace(small, dropout=0.1, num_hidden_layers=6), {"letters": vocab_size}).train()
+    model.initialise(0)
+    found, kept = [], []
+    for model.encoder.recomputes in (False, True):
+        sizes: list[int] = []
+        model.zero_grad(set_to_none=True)
+        torch.manual_seed(3)
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor, sizes=sizes: (sizes.append(tensor.nbytes), tensor)[1], lambda tensor: tensor
+        ):
+            hidden = model.encoder(packed((16,) * 20))
+        kept.append(sum(sizes))
+        hidden.square().sum().backward()
+        found.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    assert kept[1] < kept[0] / 5

@@ -586,8 +586,3 @@ def test_a_head_file_that_is_missing_is_named(small, tokenizer_json, tmp_path) -
     (tmp_path / "head.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"features\.json names head\.safetensors, which is not there"):
         hub.read_checkpoint(tmp_path)
-
-
-def test_heads_that_transformers_cannot_hold_together_are_not_saved(small, tokenizer_json, tmp_path) -> None:
-    with pytest.raises(ValueError, match="no architecture with the heads span, tagging"):
-        task_folder(small, tokenizer_json, tmp_path, {"span": 2, "tagging": 4})

@@ -102,8 +102,8 @@ def test_units_and_segments_go_with_their_tokens(tmp_path: Path, domain: type[Le
     corpus = build(folder, domain())
     objective = Objective(ObjectiveConfig(), corpus)
     plain, changed = (source_of(corpus, objective, chosen) for chosen in ({}, {"backwards": BACKWARDS}))
-    drawn = draw_single(plain, plain.plan.step(0, 4))
-    before, after = (build_sequences(source, drawn, np.arange(len(drawn.parts))) for source in (plain, changed))
+    drawn = draw_single(plain, plain.step(0), plain.max_length)
+    before, after = (build_sequences(source, drawn, units=True) for source in (plain, changed))
     stops = np.cumsum(before.lengths)
     turned = 0
     for low, high in zip(stops - before.lengths + 1, stops - 1, strict=True):

@@ -29,6 +29,17 @@ def test_row53_of_each_sequence_exactly_the_rate_of_its_ordinary_tokens_is_maske
         assert (batch.targets["masked_lm"].labels >= 5).all()
 
 
+def test_validation_masks_15_percent_whatever_the_rate_of_training(corpus: Corpus) -> None:
+    found = []
+    for probability in (0.15, 0.4):
+        objective, source = objective_and_source(corpus, ObjectiveConfig(MaskedLMConfig(probability=probability)))
+        found.append([batch.ids.tolist() for batch in objective.validation(source, 4096)])
+        masked = [len(objective.examples(source, step).targets["masked_lm"].index) for step in range(10)]
+        assert abs(sum(masked) / (10 * 2048) - probability) < 0.04
+    assert found[0] == found[1]
+    assert 0.12 < sum(row.count(4) for row in found[0]) / sum(map(len, found[0])) < 0.17
+
+
 def test_row51_a_sequence_of_one_token_at_a_low_rate_still_has_a_target(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "a.letters").write_text("\n\n".join("abcdefghij" * 3))
@@ -91,9 +102,8 @@ def test_row54_words_are_masked_as_a_whole(corpus: Corpus) -> None:
     objective, source = objective_and_source(corpus, config, max_length=128, tokens_per_step=8192)
     shares = []
     for step in range(10):
-        stretches = source.plan.step(step, source.extra)
-        drawn = draw_single(source, stretches)
-        sequences = build_sequences(source, drawn, np.arange(len(drawn.parts)))
+        drawn = draw_single(source, source.step(step), source.max_length)
+        sequences = build_sequences(source, drawn, units=True)
         _, target = objective.token_term.apply(sequences, source.seed)
         assert sequences.unit_start is not None
         unit = np.cumsum(sequences.unit_start)
@@ -124,7 +134,8 @@ def test_in_validation_an_overlapping_token_counts_only_where_it_hides_exactly_o
     ordinary[[0, 11]] = False
 
     def lone(*chosen: int) -> list[int]:
-        sequences = Sequences(np.full(12, 5), np.zeros(12), None, start, np.array([12]), None, np.array([-1]))  # type: ignore[arg-type]
+        ids, lengths = np.full(12, 5), np.array([12])
+        sequences = Sequences(ids, ids * 0, None, start, np.arange(12), lengths, None, np.array([-1]))  # type: ignore[arg-type]
         return _lone_hidden(np.array(chosen), sequences, ordinary, overlap=2).tolist()
 
     assert lone(2, 3, 4) == [4]  # the symbol at 4 is reached by tokens 2, 3 and 4, and token 5 shows what follows
@@ -157,7 +168,9 @@ def test_a_sequence_without_an_ordinary_token_has_no_target(tmp_path: Path) -> N
         assert not len(batch.targets["masked_lm"].index)
 
 
-@pytest.mark.parametrize("wrong", [{"probability": 0.0}, {"mask": 0.9, "random": 0.2}, {"mask": -0.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"probability": 0.0}, {"validation_probability": 1.5}, {"mask": 0.9, "random": 0.2}, {"mask": -0.1}]
+)
 def test_shares_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         MaskedLMConfig(**wrong)  # type: ignore[arg-type]

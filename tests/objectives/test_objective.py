@@ -19,14 +19,14 @@ def test_a_document_that_cannot_be_read_any_more_is_named(tmp_path: Path) -> Non
     write_documents(folder / "a.letters", 20)
     corpus = build(folder, validation=0.0)
     objective, source = objective_and_source(corpus, ObjectiveConfig())
-    ids, broken = source.split.store.ids, int(source.split.offset[source.split.first_segment[7]])
+    gather, broken = source.split.store.gather, int(source.split.offset[source.split.first_segment[7]])
 
-    def failing(start: int, stop: int) -> np.ndarray:
-        if start <= broken < stop:
+    def failing(name: str, start: np.ndarray, stop: np.ndarray, after: np.ndarray) -> np.ndarray:
+        if ((start <= broken) & (broken < stop)).any():
             raise IndexError("gone")
-        return ids(start, stop)
+        return gather(name, start, stop, after)
 
-    source.split.store.ids = failing  # type: ignore[method-assign]
+    source.split.store.gather = failing  # type: ignore[method-assign]
     with pytest.raises(IndexError) as found:
         for step in range(20):
             objective.examples(source, step)
@@ -42,7 +42,7 @@ def test_a_step_fills_its_token_budget_and_never_exceeds_it(corpus: Corpus) -> N
 
 def test_an_epoch_of_steps_visits_nearly_every_window(corpus: Corpus) -> None:
     objective, source = objective_and_source(corpus, ObjectiveConfig(), max_length=32, tokens_per_step=1024)
-    steps = -(-source.plan.total // source.plan.sequences_per_step)
+    steps = -(-source.plan.total // source.stages[0].sequences)
     seen = set()
     for step in range(steps):
         seen |= set(objective.examples(source, step).record.tolist())

@@ -27,8 +27,11 @@ def pairs(corpus: Corpus, kind: str, steps: int = 20, max_length: int = 96):  # 
     rows = []
     for step in range(steps):
         assert max(objective.examples(source, step).lengths) <= max_length
-        drawn = PairDrawer(source).draw(source.plan.step(step, source.extra), objective.pair)
-        rows += [(*parts, label) for parts, label in zip(drawn.parts, drawn.label.tolist(), strict=True)]
+        drawn = PairDrawer(source, source.max_length).draw(source.step(step), objective.pair)
+        places = np.stack([drawn.start, drawn.stop], axis=2).tolist()
+        two = (drawn.parts == 2).tolist()
+        for (first, second), is_pair, label in zip(places, two, drawn.label.tolist(), strict=True):
+            rows.append((tuple(first), tuple(second), label) if is_pair else (tuple(first), label))
     return source.split, [row for row in rows if len(row) == 3]
 
 
@@ -103,7 +106,7 @@ def test_segment_ids_tell_the_parts_apart(tmp_path: Path) -> None:
 
 def test_a_validation_part_of_one_document_has_pairs_without_a_label(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, 1, (30, 30))
-    drawer = PairDrawer(source_of(corpus, ObjectiveConfig(), "train"))
+    drawer = PairDrawer(source_of(corpus, ObjectiveConfig(), "train"), 32)
     drawn = drawer.draw(drawer.source.plan.sequential(20), NextSentence())
     assert set(drawn.label.tolist()) == {NO_PAIR}
 

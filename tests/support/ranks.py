@@ -18,6 +18,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from seqbert.training.logging import TIMED
+
 SECONDS = 300
 """What no job of these tests takes; one that does has hung."""
 
@@ -163,7 +165,7 @@ def free_port() -> int:
 def rows(folder: Path) -> list[dict[str, Any]]:
     """The lines of a run's metrics.jsonl, without timings."""
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{key: value for key, value in json.loads(line).items() if "second" not in key} for line in lines]
+    return [{key: value for key, value in json.loads(line).items() if key not in TIMED} for line in lines]
 
 
 def largest_difference(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> float:

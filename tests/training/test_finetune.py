@@ -21,11 +21,11 @@ from seqbert.tasks.span import SpanConfig
 from seqbert.training.finetune_config import FinetuneConfig, FinetuneDataConfig
 from seqbert.training.finetune_data import read_labelled
 from seqbert.training.finetuned import Finetuned
-from seqbert.training.logging import read_metrics
+from seqbert.training.logging import TIMED, read_metrics
 
 
 def metrics(folder: Path) -> list[dict]:
-    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in read_metrics(folder)]
+    return [{key: value for key, value in row.items() if key not in TIMED} for row in read_metrics(folder)]
 
 
 def weights(folder: Path) -> bytes:

@@ -13,6 +13,7 @@ from seqbert.errors import CheckpointError, ConfigError, DataError, TrainingErro
 from seqbert.models.hub import read_checkpoint
 from seqbert.training import loop as loop_module
 from seqbert.training.evaluation import perplexity
+from seqbert.training.logging import TIMED
 from seqbert.training.pretrain_config import load_config
 from seqbert.training.run_folder import RunFolder
 
@@ -23,7 +24,7 @@ def weights(folder: Path) -> bytes:
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in rows]
+    return [{key: value for key, value in row.items() if key not in TIMED} for row in rows]
 
 
 def test_a_run_leaves_the_folder_that_the_design_names(tmp_path: Path) -> None:

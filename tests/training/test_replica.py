@@ -18,6 +18,7 @@ from runs import settings, write_fasta
 from torch import Tensor
 
 import seqbert
+from seqbert.training.logging import TIMED
 from seqbert.training.parallel import World, replica_of, without_exchange
 
 
@@ -61,7 +62,7 @@ def test_a_run_through_a_replica_has_the_bytes_of_one_without(tmp_path: Path, mo
 
 
 def timeless(row: dict[str, Any]) -> str:
-    return json.dumps({name: value for name, value in row.items() if name != "tokens_per_second"})
+    return json.dumps({name: value for name, value in row.items() if name not in TIMED})
 
 
 def test_what_processes_tell_each_other_goes_from_host_to_host(monkeypatch: pytest.MonkeyPatch) -> None:

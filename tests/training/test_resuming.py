@@ -28,6 +28,7 @@ from seqbert.errors import CheckpointError, ConfigError, Stopped, TrainingError
 from seqbert.models.hub import read_checkpoint
 from seqbert.models.model import Model
 from seqbert.training.checkpoint import find_damage
+from seqbert.training.logging import TIMED
 from seqbert.training.loop import Loop
 from seqbert.training.run_folder import RunFolder
 
@@ -40,7 +41,7 @@ def weights(folder: Path) -> bytes:
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key != "tokens_per_second"} for row in rows]
+    return [{key: value for key, value in row.items() if key not in TIMED} for row in rows]
 
 
 def result(folder: Path) -> dict[str, Any]:

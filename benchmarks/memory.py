@@ -1,0 +1,98 @@
+"""Measures the peak memory of a training step beside weights, gradients and optimizer state, against transformers.
+
+    python benchmarks/memory.py --model bert-mini --lengths mixed --precision bf16 > memory.json
+
+The steps, the batches and the options are those of ``step.py`` beside this file. A process of its own for each takes a
+step to make the optimizer's state, and has PyTorch record every allocation of the next one. Its peak is the most that
+was held at one time; weights and state are held before it, and gradients, which the step allocates, are subtracted.
+
+Prints one JSON object: for each batch and contender the peak in bytes, and transformers' over seqbert's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import step
+
+
+def main() -> int:
+    """Runs what the command line asks for; 1 where a contender fails."""
+    arguments = step.parser().parse_args()
+    if arguments.contender:
+        answers = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)  # what libraries print is no answer
+        print(json.dumps(peaks(arguments, arguments.contender)), file=answers, flush=True)
+        return 0
+    rows = {}
+    for name in arguments.only or [one for one in step.contenders(arguments) if one != "products"]:
+        command = [sys.executable, __file__, *sys.argv[1:], "--contender", name]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+        if done.returncode:
+            print(f"memory: {name} ended with code {done.returncode}.", file=sys.stderr)
+            return 1
+        rows[name] = json.loads(done.stdout)
+    shown = ("model", "vocabulary", "lengths", "max_length", "tokens", "precision", "dropout")
+    settings = {name: getattr(arguments, name) for name in shown}
+    print(json.dumps({**settings, "contenders": rows, "ratios": ratios(rows)}, indent=2))
+    return 0
+
+
+def ratios(rows: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """How many times as much as seqbert each of the others takes at its largest batch."""
+    if "seqbert" not in rows:
+        return {}
+    own = max(rows["seqbert"]["peak_bytes"])
+    return {
+        f"{name} / seqbert": round(max(row["peak_bytes"]) / own, 3) for name, row in rows.items() if name != "seqbert"
+    }
+
+
+def peaks(arguments: argparse.Namespace, contender: str) -> dict[str, Any]:
+    """The peak of a step on each batch, beside what is held before it and beside gradients."""
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    batches = step.batches_of(arguments, contender)
+    steps = step.STEPS[contender](arguments, batches)
+    for _ in batches:  # also makes what is kept from one batch to the next
+        next(steps)
+    gradients = 4 * step.parameters_of(arguments)
+    found = [recorded_peak(lambda: next(steps)) - gradients for _ in batches]
+    return {"peak_bytes": found, "tokens": [batch.tokens for batch in batches], "gradient_bytes": gradients}
+
+
+def recorded_peak(run: Any) -> int:
+    """The most bytes that were held at once while something ran, beside those held before."""
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    activities = [ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as recorded:
+        run()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        recorded.export_chrome_trace(str(path))
+        events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    changes = [event for event in events if event.get("name") == "[memory]"]
+    held: dict[int, int] = {}
+    most = 0
+    for change in sorted(changes, key=lambda event: float(event["ts"])):
+        size, address = change["args"]["Bytes"], change["args"]["Addr"]
+        if size > 0:
+            held[address] = size
+            most = max(most, sum(held.values()))
+        else:  # of gradients of the step before too, which do not count
+            held.pop(address, None)
+    return most
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
