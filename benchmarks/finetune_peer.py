@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from seqbert.training.finetune_data import LabelledData
 
 CLOCK = {
-    "seconds": "from before the weights are loaded until after the last validation and the last checkpoint; in it: "
-    "the model, the optimizer, all steps, a validation after each epoch, the writing of checkpoints. Before it, for "
-    "both: imports, reading the files, tokenizing. After it: seqbert's scoring of its best weights with intervals",
+    "seconds": "from before the model is made until after the last validation and the last checkpoint; in it: the "
+    "model, the optimizer, all steps, a validation after each epoch, the writing of checkpoints. Before it, for both: "
+    "imports, reading the files, tokenizing; for seqbert also the reading and checking of the weights' file. After "
+    "it: seqbert's scoring of its best weights with intervals",
     "process_seconds": "of the whole process, with all that is outside the first clock",
 }
 

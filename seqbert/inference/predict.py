@@ -140,7 +140,7 @@ def _trained(run: str | Path | Finetuned, device: str, precision: str) -> Iterat
         return
     place = config_tree.load(RunConfig, {"device": device, "precision": precision})
     with join() as world:
-        yield Finetuned.of_run(run, Device.of(place, world), world)
+        yield Finetuned.of_run(run, Device.of(place, world, trains=False), world)
 
 
 Options = TypeVar("Options", bound=TableOptions)

@@ -78,7 +78,7 @@ class Trained:
         if isinstance(run, Trained):
             return run
         place = config_tree.load(RunConfig, {"device": device, "precision": precision})
-        return cls.of_run(run, domain, Device.of(place, world))
+        return cls.of_run(run, domain, Device.of(place, world, trains=False))
 
     @property
     def heads(self) -> nn.ModuleDict:

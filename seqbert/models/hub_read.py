@@ -27,6 +27,7 @@ from seqbert.models.hub_layout import Layout, Spare
 from seqbert.models.hub_modernbert import ModernBertLayout
 from seqbert.models.hub_own import OwnLayout
 from seqbert.models.hub_tokenizer import check_vocabulary, load_tokenizer, read_json, tokenizer_file
+from seqbert.models.initialisation import Undrawn
 from seqbert.models.lstm import FeaturesConfig
 from seqbert.models.model import Model
 
@@ -366,7 +367,7 @@ def _check_weights(
     blocks = len({name.split(".")[2] for name in tensors if ".blocks." in name})
     layers = min(config.num_hidden_layers, blocks + 1)  # enough to see what is missing, whatever config.json says
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), Undrawn():
             shape = dataclasses.replace(config, num_hidden_layers=layers, token_dropout=False)
             expected = Model(shape, {"*": vocab_size}, {"*": heads_in(tensors, vocab_size)}, features)
     except (ConfigError, RuntimeError) as error:  # RuntimeError: sizes whose product is beyond all memory

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from seqbert.models.config import EncoderConfig
 
@@ -14,6 +17,23 @@ SHARPNESS = 3.0
 
 WAVELENGTHS = 8
 """How many of a head's wavelengths, from the shortest, tell neighbours from other tokens."""
+
+
+class Undrawn(TorchFunctionMode):
+    """A context in which modules are made without drawing weights that are replaced at once.
+
+    PyTorch's modules draw their own beginnings, which takes longer than all else in making them, and on the meta device
+    imports the compiler. What a weight holds is then whatever lay in its memory.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Leaves the tensor that ``torch.nn.init`` is given as it is, and does everything else."""
+        named = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else named["tensor"]
+        return func(*args, **named)
 
 
 def draw(shape: torch.Size, deviation: float, seed: int, name: str) -> Tensor:

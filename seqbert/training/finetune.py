@@ -312,6 +312,7 @@ class _Run:
     def __init__(self, runs: _Runs, seed: int, folder: RunFolder) -> None:
         self.runs, self.seed, self.folder, self.world = runs, seed, folder, runs.world
         self.task, self.config = runs.task, runs.config
+        self.begun = time.monotonic()
         training = runs.config.training
         self.model = self._model()
         self.optimizer = build_optimizer(
@@ -322,7 +323,6 @@ class _Run:
             self.model.config.num_hidden_layers,
         )
         self.source = self._training_source()
-        self.begun = time.monotonic()
         self.resuming = dataclasses.replace(runs.resuming, folder=folder)
         self.progress = self.resuming.restore(
             self.model,

@@ -15,6 +15,7 @@ from seqbert.errors import CheckpointError, ConfigError
 from seqbert.models import hub
 from seqbert.models.config import EncoderConfig, ModelConfig
 from seqbert.models.hub_tokenizer import load_tokenizer
+from seqbert.models.initialisation import Undrawn
 from seqbert.models.lstm import FeaturesConfig
 from seqbert.models.model import Model
 from seqbert.training.run_folder import RunFolder, domains_of, open_run
@@ -132,7 +133,8 @@ def build_model(
     masks = {name: tokenizer.token_to_id(SPECIAL_TOKENS[4]) for name, tokenizer in tokenizers.items()}
     mask_ids = {name: number for name, number in masks.items() if number is not None}
     if initial is None:
-        model = Model(config, sizes, heads, features, mask_ids)
+        with Undrawn():
+            model = Model(config, sizes, heads, features, mask_ids)
         model.initialise(seed)
         return model, []
     known = {
@@ -143,7 +145,8 @@ def build_model(
     for name in known.keys() & set(replaced):
         known[name] = _with_new_words(known[name], tokenizers[name], config, seed)
     old_sizes = {name: known[name].vocab_size if name in known else sizes[name] for name in sizes}
-    model = Model(config, old_sizes, heads, features, mask_ids)
+    with Undrawn():
+        model = Model(config, old_sizes, heads, features, mask_ids)
     model.initialise(seed)
     notes = [f"The encoder's shape is that of {initial.source}; model.preset is not read."]
     for number, (name, checkpoint) in enumerate(known.items()):

@@ -7,7 +7,7 @@ import torch
 from seqbert.data.packing import pack
 from seqbert.errors import ConfigError
 from seqbert.models.config import PRESETS, EncoderConfig, ModelConfig
-from seqbert.models.initialisation import neighbour_of
+from seqbert.models.initialisation import Undrawn, neighbour_of
 from seqbert.models.model import Model
 
 ROTARY = dataclasses.replace(PRESETS["modern-mini"], attention_init="neighbours")
@@ -82,3 +82,17 @@ def test_drawing_the_first_block_anew_makes_it_look_at_neighbours_again() -> Non
 def test_positions_that_do_not_begin_as_sinusoids_cannot_tell_neighbours() -> None:
     with pytest.raises(ConfigError, match="position_init to sinusoidal"):
         ModelConfig("bert-mini", attention_init="neighbours")
+
+
+def test_a_model_that_is_made_without_drawing_begins_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataclasses.replace(PRESETS["bert-mini"], num_hidden_layers=1)
+    heads = {"text": {"masked_lm": 50, "classification": 3}}
+    drawn = Model(config, {"text": 50}, heads)
+    drawn.initialise(7)
+    monkeypatch.setattr(torch.Tensor, "normal_", lambda *_, **__: pytest.fail("a weight was drawn"))
+    with Undrawn():
+        other = Model(config, {"text": 50}, heads)
+    monkeypatch.undo()
+    other.initialise(7)
+    for name, weight in drawn.state_dict().items():
+        assert torch.equal(other.state_dict()[name], weight), name

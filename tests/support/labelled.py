@@ -35,6 +35,6 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
         "data": {"train": [str(write_reviews(folder / "reviews.csv"))], "validation": 0.25},
         "model": {"preset": "bert-tiny", "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64},
         "training": {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3, "max_length": 24},
-        "run": {"device": "cpu", "workers": 0, "log_every": 1, "checkpoint_every": 3},
+        "run": {"device": "cpu", "precision": "fp32", "workers": 0, "log_every": 1, "checkpoint_every": 3},
     }
     return laid_over(tree, changes)

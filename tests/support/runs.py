@@ -66,6 +66,7 @@ def settings(folder: Path, **changes: Any) -> dict[str, Any]:
         },
         "run": {
             "device": "cpu",
+            "precision": "fp32",
             "workers": 0,
             "corpus_dir": str(folder / "corpora"),
             "log_every": 1,
