@@ -7,13 +7,14 @@ sequence and grouped by length, 15 % of the tokens hidden 80/10/10, bf16, fused 
 linear warm-up and decay that end with its time. Its learning rate is the best of several that are tried for two minutes
 each; then it trains for eight, and its loss over the validation records is the target.
 
-seqbert runs a config for a fifth of that time, once for each seed, with ``training.minutes``: what its clock has shown
-when a validation first finds the target reached, validations and checkpoints included, is its time to the loss. The
-tokenizer, the training records, the validation records and what is hidden of them are the same for both. After each run
-the weights it saved are read by transformers, and their loss is computed by the code that computed the peer's, where
-there is a layout that transformers reads.
+seqbert runs a config for a share of that time (``training.minutes``, so that its schedule ends with the time), once
+for each seed; then for a larger share, until the median over the seeds has reached the target. That share's time is its
+time to the loss. The tokenizer, the training records, the validation records and what is hidden of them are the same
+for both, and the number of parameters within 2 %. The weights that a run saved are read by transformers, and their loss
+is computed by the code that computed the peer's.
 
-On both sides the clock begins when the model is built and the data tokenized. Nothing else may run on the machine.
+On both sides the clock begins when the model is built and the data tokenized, and stops before the weights are judged.
+Nothing else may run on the machine.
 Needs the extra "benchmarks". Prints one JSON object; progress goes to standard error.
 """
 
@@ -21,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -40,8 +40,8 @@ IGNORED = -100
 MEGA_BATCH = 50
 """Batches among which sequences of nearly equal length are put together, as by the Trainer."""
 
-LOADED_AS = ("bert", "modernbert", "esm")
-"""Layouts of weights that transformers reads."""
+ALIKE = 0.02
+"""By how much of the peer's the number of parameters may differ."""
 
 
 def main() -> int:
@@ -72,9 +72,8 @@ def parser() -> argparse.ArgumentParser:
     add("--minutes", type=float, default=8.0, help="that the peer trains (8)")
     add("--search-minutes", type=float, default=2.0, help="that it trains with each learning rate before (2)")
     add("--rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3], help="learning rates to choose from")
-    add("--share", type=float, default=0.2, help="of the peer's minutes that seqbert is given (0.2)")
+    add("--shares", type=float, nargs="+", default=[0.05, 0.1, 0.2], help="of the minutes, for seqbert (0.05 0.1 0.2)")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of seqbert's runs (0 1 2)")
-
     add("--validation-tokens", type=int, default=65536, help="held-out tokens that both are judged by (65,536)")
     add("--threads", type=int, default=2, help="of each process (2)")
     add("--target", type=float, help="a peer's loss measured before, in place of measuring it")
@@ -85,10 +84,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Both sides, one after the other."""
+    """The peer, then seqbert for one share of its time after another."""
     domain, config = shared_data(arguments, folder)
     if arguments.target is None:
         searched = {rate: peer_run(arguments, folder, rate, arguments.search_minutes) for rate in arguments.rates}
+        warn_of_unlike_sizes(folder, searched[arguments.rates[0]]["parameters"])
         best = min(searched, key=lambda rate: searched[rate]["loss"])
         reached = peer_run(arguments, folder, best, arguments.minutes)
         theirs = {
@@ -99,22 +99,35 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         target = reached["loss"]
     else:
         theirs, target = {"loss": arguments.target}, arguments.target
-    runs = [own_run(arguments, folder, config, domain, seed, target) for seed in arguments.seeds]
-    seconds = [run["seconds_to_target"] for run in runs]
-    median = None if None in seconds and seconds.count(None) * 2 >= len(seconds) else median_of(seconds)
+    rows, reached_in = [], None
+    for share in sorted(arguments.shares):
+        runs = [own_run(arguments, folder, config, share, seed) for seed in arguments.seeds]
+        loss = statistics.median(run["loss"] for run in runs)
+        seconds = statistics.median(run["seconds"] for run in runs)
+        rows.append({"share": share, "median_loss": loss, "median_seconds": seconds, "runs": runs})
+        say(f"seqbert: loss {loss:.4f} in {seconds:.1f} seconds, median of {len(runs)}; the target is {target:.4f}")
+        if loss <= target:
+            reached_in = seconds
+            break
     return {
         "domain": domain,
         "peer": theirs,
-        "seqbert": runs,
-        "median_seconds_to_target": median,
-        "share_of_the_peers_time": None if median is None else round(median / (60 * arguments.minutes), 4),
+        "seqbert": rows,
+        "parameters": json.loads((folder / "about.json").read_text())["parameters"],
+        "seconds_to_target": reached_in,
+        "times_as_fast": None if reached_in is None else round(60 * arguments.minutes / reached_in, 2),
         "threads": arguments.threads,
     }
 
 
-def median_of(seconds: list[float | None]) -> float:
-    """The median, where a run that did not get there took longer than any that did."""
-    return statistics.median(math.inf if value is None else value for value in seconds)
+def warn_of_unlike_sizes(folder: Path, theirs: int) -> None:
+    """Tells where one model is larger than the other."""
+    ours = json.loads((folder / "about.json").read_text())["parameters"]
+    if abs(ours / theirs - 1) > ALIKE:
+        say(
+            f"seqbert's model has {ours:,} parameters and the peer's {theirs:,}: not within 2 % of one another, which "
+            "--override model.intermediate_size can change"
+        )
 
 
 def shared_data(arguments: argparse.Namespace, folder: Path) -> tuple[str, list[str]]:
@@ -126,6 +139,7 @@ def shared_data(arguments: argparse.Namespace, folder: Path) -> tuple[str, list[
     import seqbert
     from seqbert.data.corpus import TRAIN, VALIDATION
     from seqbert.data.plan import Plan, Source
+    from seqbert.models.model import Model
     from seqbert.objectives import Objective, ObjectiveConfig
     from seqbert.training.pretrain import VALIDATION_SEED
     from seqbert.training.pretrain_config import load_config
@@ -134,7 +148,6 @@ def shared_data(arguments: argparse.Namespace, folder: Path) -> tuple[str, list[
     domain = next(iter(load_config(arguments.config, overrides).domains))
     if arguments.data:
         overrides += [f"--domains.{domain}.data", json.dumps(arguments.data)]
-    overrides += ["--training.validation_tokens", str(arguments.validation_tokens)]
     config = load_config(arguments.config, overrides)
     corpus = seqbert.prepare(config, ["--output", str(folder / "prepared")])[domain]
     longest = config.training.max_length
@@ -163,7 +176,9 @@ def shared_data(arguments: argparse.Namespace, folder: Path) -> tuple[str, list[
         labels=np.concatenate([target.labels.numpy() for target in targets]),
     )
     special = {name: int(number) for name, number in corpus.special_ids.items()}
-    about = {"vocab_size": corpus.vocab_size, "special": special, "max_length": longest}
+    model = Model(config.model.resolve(), {domain: corpus.vocab_size}, {domain: ["masked_lm"]})
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    about = {"vocab_size": corpus.vocab_size, "special": special, "max_length": longest, "parameters": parameters}
     (folder / "about.json").write_text(json.dumps(about))
     return domain, overrides
 
@@ -189,9 +204,17 @@ def peer(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
     torch.set_num_threads(arguments.threads)
     about = json.loads((folder / "about.json").read_text())
-    shape = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
+    shape: dict[str, Any] = {
+        "hidden_size": 256,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "intermediate_size": 1024,
+    }
     torch.manual_seed(0)
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # faster, and better in minutes
+    dropout: dict[str, Any] = {
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }  # faster, and better in minutes
     model = BertForMaskedLM._from_config(
         BertConfig(vocab_size=about["vocab_size"], **shape, **dropout), attn_implementation="sdpa"
     ).train()
@@ -267,50 +290,24 @@ def masked_loss(model: Any, folder: Path) -> float:
 
 
 def own_run(
-    arguments: argparse.Namespace, folder: Path, overrides: list[str], domain: str, seed: int, target: float
+    arguments: argparse.Namespace, folder: Path, overrides: list[str], share: float, seed: int
 ) -> dict[str, Any]:
-    """A run of ``seqbert pretrain``, and when it reached the target."""
-    output = folder / f"run-{seed}"
-    seconds = 60 * arguments.minutes * arguments.share
+    """A run of ``seqbert pretrain``, and the loss of what it saved."""
+    output = folder / f"run-{share:g}-{seed}"
+    minutes = arguments.minutes * share
     command = [sys.executable, "-m", "seqbert", "pretrain", arguments.config, *overrides]
-    command += ["--output", str(output), "--overwrite", "--seed", str(seed), "--training.minutes", str(seconds / 60)]
+    command += ["--output", str(output), "--overwrite", "--seed", str(seed), "--training.minutes", str(minutes)]
     command += ["--objective.pair", "none", "--run.precision", "bf16", "--run.log_every", "1"]
+    # It validates before the first step and after the last, on the clock; the loss of the last is not what is reported.
+    command += ["--training.evaluate_every", "1000000", "--training.validation_tokens", "4096"]
     command += ["--run.checkpoint_every", "1000000", "--run.keep", "1"]
-    say(f"seqbert: seed {seed}, {seconds:.0f} seconds")
     run(command)
     rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    row = {"seed": seed, **crossing(rows, domain, target)}
-    model = output / "model"
-    if json.loads((model / "config.json").read_text()).get("model_type") in LOADED_AS:
-        row |= json.loads(run([sys.executable, __file__, str(folder), "--judge", str(model)]))
+    last = [row for row in rows if "seconds" in row][-1]
+    row = {"seed": seed, "seconds": last["seconds"], "steps": last["step"], "tokens": last["tokens"]}
+    row |= json.loads(run([sys.executable, __file__, str(folder), "--judge", str(output / "model")]))
     say(f"seqbert: {row}")
     return row
-
-
-def crossing(rows: list[dict[str, Any]], domain: str, target: float) -> dict[str, Any]:
-    """From the lines of metrics.jsonl: when the target was first met, by the clock of the line that follows.
-
-    The line of the next step is written after the validation, so its time includes it.
-    """
-    loss, reached, met, last = None, None, False, {}
-    for row in rows:
-        found = row.get(f"validation_{domain}")
-        if found is not None:
-            loss = found["masked_lm_loss"]
-            met = met or loss <= target
-        if "seconds" in row:
-            last = row
-            if met and reached is None and found is None:
-                reached = row["seconds"]
-    if met and reached is None:
-        reached = last["seconds"]
-    return {
-        "seconds_to_target": reached,
-        "loss": loss,
-        "seconds": last.get("seconds"),
-        "steps": last.get("step"),
-        "tokens": last.get("tokens"),
-    }
 
 
 def judge(folder: Path, model: str) -> dict[str, Any]:
@@ -319,7 +316,7 @@ def judge(folder: Path, model: str) -> dict[str, Any]:
 
     loaded = AutoModelForMaskedLM.from_pretrained(model)
     parameters = sum(parameter.numel() for parameter in loaded.parameters())
-    return {"loss_by_transformers": round(masked_loss(loaded, folder), 4), "parameters": parameters}
+    return {"loss": masked_loss(loaded, folder), "parameters": parameters}
 
 
 def run(command: list[str]) -> str:

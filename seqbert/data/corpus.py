@@ -330,6 +330,16 @@ class Corpus:
         return read_columns(self.folder / "vocabulary.arrow")["symbols"]
 
     @cached_property
+    def frequencies(self) -> np.ndarray:
+        """Share of each token id in the training part, ``[vocab_size]`` float64, with counts raised by one (Laplace).
+
+        A special token, which is never a target, counts as one that was never seen.
+        """
+        counts = np.where(self.special_mask, 1.0, self._raised_counts)
+        shares: np.ndarray = counts / counts.sum()
+        return shares
+
+    @cached_property
     def unigram_bits(self) -> np.ndarray:
         """Bits that a unigram model of the training part needs for each token id, ``[vocab_size]`` float64.
 
@@ -337,8 +347,7 @@ class Corpus:
         tokens are never targets and take no share. Where tokens overlap, the next token shows all symbols of a target
         but the first, so that the choice is among the tokens that go on alike.
         """
-        counts = read_columns(self.folder / "vocabulary.arrow")["count"].astype(np.float64) + 1.0
-        counts[self.special_mask] = 0.0
+        counts = np.where(self.special_mask, 0.0, self._raised_counts)
         choices = counts.sum()
         if self.overlap:
             from tokenizers import Tokenizer
@@ -350,6 +359,11 @@ class Corpus:
         with np.errstate(divide="ignore", invalid="ignore"):
             bits = np.log2(choices) - np.log2(counts)
         return np.where(self.special_mask, np.inf, bits)
+
+    @property
+    def _raised_counts(self) -> np.ndarray:
+        counts: np.ndarray = read_columns(self.folder / "vocabulary.arrow")["count"].astype(np.float64) + 1.0
+        return counts
 
     @cached_property
     def store(self) -> TokenStore:

@@ -20,7 +20,8 @@ class EncoderConfig:
     ModernBERT (Warner et al. 2024, section 2.1) or an ESM-2 (Lin et al. 2023, supplement A.1). ``dropout`` is used on
     hidden states and on attention weights alike. ``position_init`` is how learned position embeddings begin: drawn
     like all weights, or as sinusoids of the same mean square; ``attention_init`` is how the heads of the first block
-    begin: drawn like all weights, or each looking at one neighbour.
+    begin: drawn like all weights, or each looking at one neighbour; ``bias_init`` is how the biases of the masked LM's
+    decoder begin: at 0, or at the logarithms of the tokens' frequencies.
 
     Attributes:
         type_vocab_size: Segments with embeddings of their own; 0: there are no segment embeddings.
@@ -54,6 +55,7 @@ class EncoderConfig:
     initializer_range: float = 0.02
     position_init: Literal["normal", "sinusoidal"] = "normal"
     attention_init: Literal["normal", "neighbours"] = "normal"
+    bias_init: Literal["zeros", "unigram"] = "zeros"
     hidden_act: str = "gelu"
     causal: bool = False
     position: Literal["learned", "rotary"] = "learned"
@@ -144,6 +146,9 @@ _SIZES = (
 )
 
 _CHOICES = {
+    "position_init": ("normal", "sinusoidal"),
+    "attention_init": ("normal", "neighbours"),
+    "bias_init": ("zeros", "unigram"),
     "position": ("learned", "rotary"),
     "rope_precision": ("float32", "float16", "bfloat16"),
     "task_head": ("bert", "modern"),
@@ -248,6 +253,9 @@ class ModelConfig:
     attention_init: Literal["normal", "neighbours"] | None = None
     """How the heads of the first block begin: drawn like all weights, or each looking at one of the nearest tokens,
     which saves the steps that it takes to find them; needs rotary or sinusoidal positions."""
+    bias_init: Literal["zeros", "unigram"] | None = None
+    """How the biases of the masked LM's decoder begin: at 0, or at the logarithm of how frequent each token is in the
+    training part, which saves the steps that it takes to learn that."""
     hidden_act: str | None = None
     """Activation: gelu, gelu_new (its tanh approximation, also gelu_pytorch_tanh) or relu."""
     causal: bool | None = None

@@ -299,7 +299,7 @@ def _check_same_shape(model: Model, vocabulary: str, checkpoint: Checkpoint, sha
         "token_dropout",
         "task_head",
     }
-    of_training = {"dropout", "initializer_range", "position_init"}
+    of_training = {"dropout", "initializer_range", "position_init", "attention_init", "bias_init"}
     for field in dataclasses.fields(EncoderConfig):
         if field.name in of_training or not (shared or field.name in per_vocabulary):
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Self, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -122,12 +123,18 @@ class Model(nn.Module):
         return cast(nn.Embedding, self.encoder.embeddings.word[vocabulary])
 
     @torch.no_grad()
-    def initialise(self, seed: int, within: Collection[str] | None = None) -> None:
+    def initialise(
+        self,
+        seed: int,
+        within: Collection[str] | None = None,
+        frequencies: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
         """Draws weights anew: normal with deviation ``initializer_range``, biases 0, LayerNorm weights 1.
 
         With ``position_init`` "sinusoidal" the positions begin as those of :func:`sinusoids` instead, and with
-        ``attention_init`` "neighbours" the heads of the first block as :class:`NeighbourHeads` has them. An LSTM's
-        weights have the deviation that PyTorch gives them, and the layers of a weighted sum begin alike.
+        ``attention_init`` "neighbours" the heads of the first block as :class:`NeighbourHeads` has them; with
+        ``bias_init`` "unigram" the decoder of a masked LM predicts each token as often as it occurs. An LSTM's weights
+        have the deviation that PyTorch gives them, and the layers of a weighted sum begin alike.
 
         Each weight has a generator of its own, keyed by the seed and the weight's name: one more vocabulary,
         head or block leaves the others as they are, on every device.
@@ -135,6 +142,8 @@ class Model(nn.Module):
         Args:
             seed: What the generators are keyed by.
             within: Modules by name, such as ``encoder.blocks.3``, to draw and leave the rest; None: all.
+            frequencies: How frequent the tokens of a vocabulary are, ``[vocab_size]``, each above 0 and 1 in all; where
+                they are not known, biases begin at 0.
         """
         prefixes = None if within is None else tuple(f"{name}." for name in within)
         neighbours = NeighbourHeads(self.config, seed) if self.config.attention_init == "neighbours" else None
@@ -143,6 +152,12 @@ class Model(nn.Module):
                 if prefixes is None or name.startswith(prefixes):
                     drawn = self._drawn(module, name, parameter, seed)
                     parameter.copy_(drawn if neighbours is None else neighbours.change(name, drawn))
+        if self.config.bias_init == "unigram":
+            for vocabulary, frequency in (frequencies or {}).items():
+                name = f"heads.{vocabulary}.masked_lm"
+                if prefixes is None or f"{name}.".startswith(prefixes):
+                    bias = cast(MaskedLMHead, self.get_submodule(name)).bias
+                    bias.copy_(torch.from_numpy(np.log(frequency)))
 
     def _drawn(self, module: nn.Module, name: str, parameter: Tensor, seed: int) -> Tensor:
         if name.rpartition(".")[2].startswith("bias"):

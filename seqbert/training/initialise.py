@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from seqbert.data.vocabulary import missing_special_tokens
@@ -22,6 +23,9 @@ from seqbert.training.run_folder import RunFolder, domains_of, open_run
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+FREE = ("dropout", "causal", "initializer_range", "position_init", "attention_init", "bias_init")
+"""What a config may ask for whatever the initial weights have: the use of them, and how others begin."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -88,11 +92,7 @@ def encoder_config(model: ModelConfig, initial: Initial | None) -> EncoderConfig
     config = initial.config
     for field in dataclasses.fields(EncoderConfig):
         asked, has = getattr(model, field.name), getattr(config, field.name)
-        if (
-            asked is not None
-            and asked != has
-            and field.name not in ("dropout", "causal", "initializer_range", "position_init")
-        ):
+        if asked is not None and asked != has and field.name not in FREE:
             raise ConfigError(
                 f"model.{field.name} is {asked}, and the weights that init names have {has}: leave it out, or begin "
                 "from random weights (init: null)."
@@ -113,6 +113,7 @@ def build_model(
     replaced: Collection[str] = (),
     features: FeaturesConfig | None = None,
     fresh: Collection[str] = (),
+    frequencies: Mapping[str, np.ndarray] | None = None,
 ) -> tuple[Model, list[str]]:
     """The model with its initial weights.
 
@@ -125,6 +126,7 @@ def build_model(
         replaced: Vocabularies whose words are new though ``initial`` has embeddings for them.
         features: What the heads stand on, if not on the encoder's output.
         fresh: Kinds of heads whose last layer is new though ``initial`` may have one.
+        frequencies: How frequent the tokens of each vocabulary are, for biases that begin so; read without ``initial``.
 
     Returns:
         The model, and a line for each thing the user should know about how it was put together.
@@ -135,7 +137,7 @@ def build_model(
     if initial is None:
         with Undrawn():
             model = Model(config, sizes, heads, features, mask_ids)
-        model.initialise(seed)
+        model.initialise(seed, frequencies=frequencies)
         return model, []
     known = {
         name: dataclasses.replace(checkpoint, config=config)  # dropout and direction may be the run's own

@@ -237,7 +237,13 @@ class _Run:
         heads = {name: objective.config.heads for name, objective in objectives.items()}
         replaced = {name for name, part in self.config.domains.items() if part.vocabulary == "replace"}
         model, notes = build_model(
-            self.preparation.encoder, tokenizers, heads, self.config.seed, self.preparation.initial, replaced
+            self.preparation.encoder,
+            tokenizers,
+            heads,
+            self.config.seed,
+            self.preparation.initial,
+            replaced,
+            frequencies={name: corpus.frequencies for name, corpus in corpora.items()},
         )
         for note in notes:
             self._note(note)

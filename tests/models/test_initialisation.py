@@ -84,6 +84,16 @@ def test_positions_that_do_not_begin_as_sinusoids_cannot_tell_neighbours() -> No
         ModelConfig("bert-mini", attention_init="neighbours")
 
 
+def test_a_masked_lm_may_begin_by_predicting_each_token_as_often_as_it_occurs() -> None:
+    config = dataclasses.replace(PRESETS["modern-mini"], bias_init="unigram", num_hidden_layers=1)
+    model = Model(config, {"a": 4, "b": 3}, {"a": ["masked_lm"], "b": ["masked_lm"]})
+    frequency = np.array([0.5, 0.25, 0.2, 0.05])
+    model.initialise(0, frequencies={"a": frequency})
+    nothing = torch.zeros(1, config.hidden_size)
+    chances = [model.heads[name]["masked_lm"](nothing).softmax(-1)[0].tolist() for name in "ab"]
+    assert chances == [pytest.approx(frequency.tolist()), pytest.approx([1 / 3] * 3)]
+
+
 def test_a_model_that_is_made_without_drawing_begins_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     config = dataclasses.replace(PRESETS["bert-mini"], num_hidden_layers=1)
     heads = {"text": {"masked_lm": 50, "classification": 3}}

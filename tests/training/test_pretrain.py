@@ -208,6 +208,33 @@ def test_training_goes_on_with_an_extended_or_a_new_vocabulary(tmp_path: Path, v
     assert "z" in spellings and len(spellings) == new.vocab_size
 
 
+def test_biases_that_begin_at_frequencies_make_a_new_model_as_good_as_a_unigram_model(tmp_path: Path) -> None:
+    """In every domain; weights that are not new keep their biases."""
+    domains = {"dna": {"data": [str(write_fasta(tmp_path / "dna", letters="AAAACG"))], "validation": 0.1}}
+    short = {"steps": 1, "learning_rate": 1e-9}
+    tree = settings(tmp_path, domains=domains, model={"bias_init": "unigram"}, training=short)
+    first = seqbert.pretrain(tree)
+    for name in ("text", "dna"):
+        before = first.domains[name].before
+        assert before["bits_per_symbol"] == pytest.approx(before["unigram_bits_per_symbol"], rel=0.02)
+    other = write_texts(tmp_path / "other", seed=3)
+    text = {"text": {"data": [str(other)]}}
+    tree = settings(
+        tmp_path,
+        output=str(tmp_path / "second"),
+        init=str(first.folder / "model" / "text"),
+        domains=text,
+        model={"bias_init": "unigram"},
+        training=short,
+    )
+    second = seqbert.pretrain(tree).folder
+    biases = [
+        read_checkpoint(folder).tensors["heads.*.masked_lm.bias"]
+        for folder in (first.folder / "model" / "text", second / "model")
+    ]
+    torch.testing.assert_close(biases[0], biases[1], rtol=0, atol=1e-6)
+
+
 def test_a_model_of_another_shape_than_init_is_refused(tmp_path: Path) -> None:
     first = seqbert.pretrain(settings(tmp_path)).folder
     tree = settings(tmp_path, output=str(tmp_path / "second"), init=str(first), model={"hidden_size": 64})
