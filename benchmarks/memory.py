@@ -1,10 +1,10 @@
-"""Measures the peak memory of a training step beside weights, gradients and optimizer state, against transformers.
+"""Measures the peak memory of a training step beside weights and optimizer state, against transformers.
 
     python benchmarks/memory.py --model bert-mini --lengths mixed --precision bf16 > memory.json
 
 The steps, the batches and the options are those of ``step.py`` beside this file. A process of its own for each takes a
 step to make the optimizer's state, and has PyTorch record every allocation of the next one. Its peak is the most that
-was held at one time; weights and state are held before it, and gradients, which the step allocates, are subtracted.
+was held at one time. Weights and state are held before it; what it holds of gradients counts, for both.
 
 Prints one JSON object: for each batch and contender the peak in bytes, and transformers' over seqbert's.
 """
@@ -56,7 +56,7 @@ def ratios(rows: dict[str, dict[str, Any]]) -> dict[str, float]:
 
 
 def peaks(arguments: argparse.Namespace, contender: str) -> dict[str, Any]:
-    """The peak of a step on each batch, beside what is held before it and beside gradients."""
+    """The peak of a step on each batch, beside what is held before it."""
     import torch
 
     torch.set_num_threads(arguments.threads)
@@ -65,7 +65,7 @@ def peaks(arguments: argparse.Namespace, contender: str) -> dict[str, Any]:
     for _ in batches:  # also makes what is kept from one batch to the next
         next(steps)
     gradients = 4 * step.parameters_of(arguments)
-    found = [recorded_peak(lambda: next(steps)) - gradients for _ in batches]
+    found = [recorded_peak(lambda: next(steps)) for _ in batches]
     return {"peak_bytes": found, "tokens": [batch.tokens for batch in batches], "gradient_bytes": gradients}
 
 

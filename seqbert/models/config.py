@@ -105,6 +105,11 @@ class EncoderConfig:
             if getattr(self, name) not in known:
                 listed = f"{', '.join(known[:-1])} or {known[-1]}"
                 raise ConfigError(f'{name} is "{getattr(self, name)}"; it must be {listed}')
+        if self.attention_init == "neighbours" and self.token_dropout:
+            raise ConfigError(
+                "attention_init is neighbours, and with token_dropout masked tokens have no embedding by which their "
+                "heads could find them: leave one of them out"
+            )
         if self.attention_init == "neighbours" and self.position == "learned" and self.position_init == "normal":
             raise ConfigError(
                 "attention_init is neighbours, and heads find neighbours by rotary positions, or by learned ones that "
@@ -271,7 +276,8 @@ class ModelConfig:
     embedding_norm: bool | None = None
     """Whether the embeddings are normalised."""
     attention_window: int | None = None
-    """How many tokens a token sees to each side in local blocks; in the bert presets all blocks see everything."""
+    """How many tokens a token sees to each side in local blocks; in the bert presets all blocks see everything,
+    and with global_attention_every 1 too."""
     global_attention_every: int | None = None
     """Every so manieth block, from the first, sees whole sequences; the others are local. 1: all blocks do."""
     rope_theta: float | None = None

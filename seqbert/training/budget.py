@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from time import monotonic
 
@@ -27,6 +28,7 @@ class Budget:
         step: Steps that are done.
         spent: Seconds that they took.
         planned: How many there were to be when the run was left; None: not known, or it has other minutes now.
+        costs: Seconds of a step, a validation and a checkpoint when it was left; None: not known.
     """
 
     def __init__(
@@ -38,13 +40,14 @@ class Budget:
         step: int = 0,
         spent: float = 0.0,
         planned: int | None = None,
+        costs: list[float] | None = None,
     ) -> None:
         assert steps is not None or minutes is not None
         self._most, self._minutes = steps, minutes
         self._evaluate_every, self._checkpoint_every = evaluate_every, checkpoint_every
-        self._earlier = spent / step if step and spent else None
+        pace, self._evaluation, self._saving = costs or (0.0, 0.0, 0.0)
+        self._earlier = pace or (spent / step if step and spent else None)
         self._busy = array("d", [0.0])  # seconds that the steps of this sitting took, summed up
-        self._evaluation = self._saving = 0.0
         self._spent_before, self._begun = spent, monotonic()
         self._lap = self._begun
         self.planned = self.plan(step) if planned is None or minutes is None else planned
@@ -53,6 +56,11 @@ class Budget:
     def spent(self) -> float:
         """Seconds that the run has trained, validations and checkpoints included."""
         return self._spent_before + monotonic() - self._begun
+
+    @property
+    def costs(self) -> list[float]:
+        """Seconds of a step, 0 where that is not known, of a validation and of a checkpoint."""
+        return [self._pace() or 0.0, self._evaluation, self._saving]
 
     def left(self, step: int) -> float:
         """Seconds that it is going to train after so many steps."""
@@ -103,8 +111,13 @@ class Budget:
 
     def _cost(self, step: int, steps: int, pace: float) -> float:
         """Seconds from a step to the end of the run, if it has so many steps."""
-        evaluations = (steps - 1) // self._evaluate_every - step // self._evaluate_every + 1
-        checkpoints = (steps - 1) // self._checkpoint_every - step // self._checkpoint_every
+
+        def between(every: int) -> int:
+            return (steps - 1) // every - step // every
+
+        evaluations = between(self._evaluate_every) + 1
+        # With a validation a checkpoint is part of what that takes.
+        checkpoints = between(self._checkpoint_every) - between(math.lcm(self._checkpoint_every, self._evaluate_every))
         return (steps - step) * pace + evaluations * self._evaluation + checkpoints * self._saving
 
     def _since_last_note(self) -> float:

@@ -51,6 +51,7 @@ class Progress:
         data: Fingerprint of each vocabulary's corpus and tokenizer.
         seconds: Of a run that has minutes: how long its steps took, with the validations and checkpoints between them.
         planned: Of such a run: how many steps it was to have, by what was known at this step.
+        costs: Of such a run: seconds of a step, a validation and a checkpoint.
     """
 
     step: int = 0
@@ -64,6 +65,7 @@ class Progress:
     data: dict[str, str] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     planned: int | None = None
+    costs: list[float] | None = None
 
 
 class Checkpoints:

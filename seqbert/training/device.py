@@ -156,7 +156,7 @@ class Device:
 def multiplies_bf16(device: torch.device) -> bool:
     """Whether a device has instructions for products in bf16, which make steps shorter (on a CPU 1.5 to 2 times)."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type != "cpu":
         return False
     asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # not public yet, so that they may be missing

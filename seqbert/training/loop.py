@@ -145,6 +145,7 @@ class Loop:
             progress.step,
             progress.seconds,
             progress.planned,
+            progress.costs,
         )
 
     def run(self, batches: Iterator[list[PackedBatch]]) -> dict[str, Metrics]:
@@ -332,7 +333,9 @@ class Loop:
             self._check_finite()
             self.progress.visited = self.visited(self.progress.step)
             if self.settings.minutes is not None:  # otherwise nothing in a checkpoint depends on the clock
-                self.progress.seconds, self.progress.planned = self._budget.spent, self._budget.planned
+                budget = self._budget
+                self.progress.seconds, self.progress.planned = budget.spent, budget.planned
+                self.progress.costs = budget.costs
             self.checkpoints.save(self.model, self.optimizer, self.progress)
             self.is_saved = True
 

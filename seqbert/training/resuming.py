@@ -278,4 +278,5 @@ def manner_of(device: Device, world: World) -> dict[str, str]:
         "micro_tokens": str(device.micro_tokens),
         "precision": "bf16" if device.bf16 else "fp32",
         "device": device.torch.type,
+        "compile": str(device.compile).lower(),
     }

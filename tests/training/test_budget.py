@@ -108,6 +108,21 @@ def test_a_run_whose_steps_so_far_were_not_timed_is_planned_once_they_are(clock:
     assert budget.planned == pytest.approx(5000 + 1200, abs=2)
 
 
+def test_a_resumed_run_knows_what_steps_validations_and_checkpoints_cost(clock: Clock) -> None:
+    """Its steps began small and its last validation was long ago: neither the mean nor this sitting would tell."""
+    before = Budget(None, MINUTES, evaluate_every=100, checkpoint_every=50)
+    for step in range(1, 200):
+        clock.now += 0.1 if step < 100 else 1.0
+        before.stepped()
+        if step % 100 == 0:
+            clock.now += 30
+            before.evaluated()
+    pace, evaluation, _ = before.costs
+    assert (round(pace, 6), round(evaluation, 6)) == (1.0, 30.0)
+    after = Budget(None, MINUTES, 100, 50, 199, before.spent, before.planned, before.costs)
+    assert after.plan(199) == pytest.approx(before.plan(199), abs=1)
+
+
 SECONDS_OF_A_STEP = 0.5
 
 
