@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from seqbert import __version__
+from seqbert.data.packing import PackedBatch
 from seqbert.data.records import Batcher, Inputs, Records, lay_out
 from seqbert.data.whole import written_beside
 from seqbert.data.windows import most_context
@@ -293,12 +294,12 @@ class _Embedder:
         places = _places(batcher.records, inputs)
         for chosen in batcher.all(self.trained.device.micro_tokens):
             batch = batcher.pack(chosen)
-            vectors = self.layers.choose(self.trained.layers(batch))
             owners = inputs.record[chosen]
             if self.pooling == "cls":
-                rows = vectors[batch.cu_seqlens[:-1].to(vectors.device).long()]
+                rows = self._vectors(batch, batch.cu_seqlens[:-1].long())
                 shares = np.ones(len(chosen))
             else:
+                vectors = self._vectors(batch)
                 weights = [_weights(places[number], int(windows[inputs.record[number]])) for number in chosen.tolist()]
                 numbers = torch.repeat_interleave(torch.tensor(batch.lengths)).to(vectors.device)
                 weight = torch.from_numpy(np.concatenate(weights)).to(vectors)
@@ -314,10 +315,17 @@ class _Embedder:
         found = np.zeros((int(batcher.records.record_lengths().sum()), self.layers.width), np.float32)
         places = _places(batcher.records, batcher.inputs)
         for chosen in batcher.all(self.trained.device.micro_tokens):
-            vectors = self.layers.choose(self.trained.layers(batcher.pack(chosen))).cpu().numpy()
+            vectors = self._vectors(batcher.pack(chosen)).cpu().numpy()
             place = np.concatenate([places[number] for number in chosen.tolist()])
             found[place[place >= 0]] = vectors[place >= 0]
         return found
+
+    def _vectors(self, batch: PackedBatch, rows: Tensor | None = None) -> Tensor:
+        """The vectors of a batch's tokens, ``[tokens, width]``, or of some of them, ``[rows, width]``."""
+        if self.layers.numbers == (self.trained.model.config.num_hidden_layers,):
+            return self.trained.hidden(batch, rows).float()  # without keeping the other layers
+        vectors = self.layers.choose(self.trained.layers(batch))
+        return vectors if rows is None else vectors[rows.to(vectors.device)]
 
     def _token_columns(self, records: Records, vectors: np.ndarray) -> list[pa.Array]:
         import pyarrow as pa

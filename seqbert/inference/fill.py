@@ -174,7 +174,7 @@ def fill_ids(trained: Trained, ids: np.ndarray, top: int = 5) -> list[list[Fille
     batch = trained.sequence(ids)
     (mask_id,) = trained.token_ids(MASK)
     places = (batch.ids == mask_id).nonzero().squeeze(1)
-    logits = trained.heads["masked_lm"](trained.hidden(batch)[places]).float()
+    logits = trained.heads["masked_lm"](trained.hidden(batch, places)).float()
     probabilities = logits.softmax(-1)
     size = trained.domain.vocabulary.get_vocab_size()
     probabilities[:, size:] = 0.0  # rows that no token has

@@ -184,9 +184,9 @@ class Infiller:
         """Probabilities of all tokens at the places, special ones having none, ``[places, vocabulary]`` float64."""
         trained = self.trained
         shown = np.concatenate([[self._begin], ids[start : start + self._room], [self._end]])
-        hidden = trained.hidden(pack(trained.domain.name, [shown]))
+        hidden = trained.hidden(pack(trained.domain.name, [shown]), torch.from_numpy(places - start + 1))
         with trained.device.autocast():
-            logits = trained.heads["masked_lm"](hidden[torch.from_numpy(places - start + 1).to(hidden.device)])
+            logits = trained.heads["masked_lm"](hidden)
         scores = logits.double().cpu().numpy()
         scores[:, trained.domain.vocabulary.get_vocab_size() :] = -np.inf  # rows that no token has
         scores[:, self._special] = -np.inf

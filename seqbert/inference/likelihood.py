@@ -201,7 +201,7 @@ class LanguageModel:
     @torch.inference_mode()
     def _scores(self, batch: PackedBatch, index: np.ndarray, labels: np.ndarray) -> Tensor:
         """Log-probabilities of ``labels`` by the rows ``index`` of the stream, ``[targets]``."""
-        hidden = self.trained.hidden(batch)[torch.from_numpy(index).to(self.trained.device.torch)]
+        hidden = self.trained.hidden(batch, torch.from_numpy(index))
         truth = torch.from_numpy(labels.astype(np.int64)).to(hidden.device)
         parts = [
             self._log_softmax(rows).gather(1, wanted[:, None]).squeeze(1)
@@ -211,7 +211,7 @@ class LanguageModel:
 
     @torch.inference_mode()
     def _rows(self, batch: PackedBatch, index: np.ndarray) -> Tensor:
-        return self._log_softmax(self.trained.hidden(batch)[torch.from_numpy(index).to(self.trained.device.torch)])
+        return self._log_softmax(self.trained.hidden(batch, torch.from_numpy(index)))
 
     def _log_softmax(self, hidden: Tensor) -> Tensor:
         with self.trained.device.autocast():

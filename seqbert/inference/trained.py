@@ -135,10 +135,14 @@ class Trained:
         return pack(self.domain.name, [np.concatenate([[begin], ids, [end]])])
 
     @torch.inference_mode()
-    def hidden(self, batch: PackedBatch) -> Tensor:
-        """Hidden states of a batch, ``[tokens, hidden_size]``."""
+    def hidden(self, batch: PackedBatch, rows: Tensor | None = None) -> Tensor:
+        """Hidden states of a batch, ``[tokens, hidden_size]``.
+
+        With ``rows``, those of these tokens alone, ``[rows, hidden_size]``: nothing that they do not need is computed.
+        """
+        rows = None if rows is None else rows.to(self.device.torch)
         with self.device.autocast():
-            return cast(Tensor, self.model.encoder(batch.to(self.device.torch)))
+            return cast(Tensor, self.model.encoder(batch.to(self.device.torch), rows=rows))
 
     @torch.inference_mode()
     def layers(self, batch: PackedBatch) -> list[Tensor]:
