@@ -55,7 +55,7 @@ def test_the_loader_is_measured_for_single_sequences_and_for_pairs(checkout: Pat
     for row in rows:
         assert row["tokens"] <= row["tokens_of_global_batch"]
         assert row["ranks"] > 1 or row["tokens"] > 0.9 * row["tokens_of_global_batch"]
-        assert row["bytes"] > 24 * row["tokens"]  # ids, segment ids and positions, 8 bytes each
+        assert row["bytes"] > 4 * row["tokens"]  # ids, segment ids and positions, in as few bytes as they need
 
 
 @pytest.mark.slow
