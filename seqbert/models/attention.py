@@ -147,22 +147,15 @@ def _buckets(
     dropout: float,
 ) -> Tensor:
     layout = layout_of(batch.lengths)
-    streams = [query, key, value]
     place = None if layout.place is None else layout.place.to(query.device, non_blocking=True)
-    if place is not None:
-        streams = [spread(stream, place, layout.tokens) for stream in streams]
     unfused = _is_unfused_faster(query, dropout, max(batch.lengths, default=0))
     masks: Sequence[Tensor | None] = [None] * len(layout.blocks)
     if unfused and dropout:
         weights = [count * query.shape[1] * length * length for count, length, _ in layout.blocks]
         masks = torch.split(mask(torch.Size([sum(weights)]), dropout, value.dtype), weights)
     outputs = []
-    # The gradient of a split is one concatenation; that of a slice would be as large as the stream for every block.
-    sizes = [count * length for count, length, _ in layout.blocks]
-    parts = (torch.split(stream, sizes) for stream in streams)
-    for (count, length, lengths), kept, *part in zip(layout.blocks, masks, *parts, strict=True):
-        # [count * length, heads, head_dim] seen as [count, heads, length, head_dim], without a copy
-        q, k, v = (tensor.view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in part)
+    parts = (layout.parts(stream, place) for stream in (query, key, value))
+    for (_, length, lengths), kept, q, k, v in zip(layout.blocks, masks, *parts, strict=True):
         if unfused:
             mixed = _unfused(q, k, v, bias_of(length, lengths, causal, window, q), kept)
         else:
@@ -207,6 +200,22 @@ class _Layout:
     tokens: int
     place: Tensor | None
     blocks: list[tuple[int, int, Tensor | None]]
+
+    def parts(self, stream: Tensor, place: Tensor | None) -> list[Tensor]:
+        """``[tokens, heads, head_dim]`` by block, ``[count, heads, length, head_dim]``; views, where nothing is padded.
+
+        The gradient of a split is one concatenation; that of a slice would be as large as the stream for every block.
+
+        Args:
+            stream: Rows of the stream's tokens.
+            place: :attr:`place` on the stream's device.
+        """
+        rows = stream if place is None else spread(stream, place, self.tokens)
+        split = torch.split(rows, [count * length for count, length, _ in self.blocks])
+        return [
+            part.view(count, length, *part.shape[1:]).transpose(1, 2)
+            for (count, length, _), part in zip(self.blocks, split, strict=True)
+        ]
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqbert.models.attention import bias_of, layout_of, spread
+from seqbert.models.attention import bias_of, layout_of
 
 _ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor boundaries, bool causal, int? window, float dropout"
 
@@ -85,12 +85,7 @@ class _Blocks:
 
     def parts(self, stream: Tensor) -> list[Tensor]:
         """``[tokens, heads, head_dim]`` by block, ``[count, heads, length, head_dim]``."""
-        rows = stream if self._place is None else spread(stream, self._place, self._layout.tokens)
-        sizes = [count * length for count, length, _ in self._layout.blocks]
-        return [
-            part.view(count, length, *part.shape[1:]).transpose(1, 2)
-            for (count, length, _), part in zip(self._layout.blocks, torch.split(rows, sizes), strict=True)
-        ]
+        return self._layout.parts(stream, self._place)
 
     def over(self, *streams: Tensor) -> Iterator[tuple[tuple[Tensor, ...], Tensor, Tensor]]:
         """Of each block the parts of query, key and value, and the weights before and after dropout."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from seqbert.models.config import EncoderConfig
-from seqbert.models.hub_layout import Layout, local_blocks
+from seqbert.models.hub_layout import SIZE_KEYS, Layout, local_blocks
 
 
 class BertLayout(Layout):
@@ -52,20 +52,10 @@ class BertLayout(Layout):
         ("span",): "BertForQuestionAnswering",
         ("choice",): "BertForMultipleChoice",
     }
-    tasks: ClassVar[Mapping[str, str]] = {
-        "BertForSequenceClassification": "classification",
-        "BertForTokenClassification": "tagging",
-        "BertForQuestionAnswering": "span",
-        "BertForMultipleChoice": "choice",
-    }
     pretraining = ("masked_lm", "pair")
     twins = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
     keys: ClassVar[Mapping[str, str]] = {
-        "hidden_size": "hidden_size",
-        "num_hidden_layers": "num_hidden_layers",
-        "num_attention_heads": "num_attention_heads",
-        "intermediate_size": "intermediate_size",
-        "max_position_embeddings": "max_position_embeddings",
+        **SIZE_KEYS,
         "type_vocab_size": "type_vocab_size",
         "hidden_dropout_prob": "dropout",
         "layer_norm_eps": "layer_norm_eps",

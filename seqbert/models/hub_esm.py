@@ -13,7 +13,7 @@ from torch import Tensor
 from seqbert.errors import CheckpointError
 from seqbert.models.config import EncoderConfig
 from seqbert.models.encoder import Rotary
-from seqbert.models.hub_layout import Layout, local_blocks
+from seqbert.models.hub_layout import SIZE_KEYS, Layout, local_blocks
 
 _FREQUENCIES = "esm.encoder.layer.{}.attention.self.rotary_embeddings.inv_freq"
 _CONTACTS = ("esm.contact_head.regression.weight", "esm.contact_head.regression.bias")
@@ -57,18 +57,10 @@ class EsmLayout(Layout):
         ("classification",): "EsmForSequenceClassification",
         ("tagging",): "EsmForTokenClassification",
     }
-    tasks: ClassVar[Mapping[str, str]] = {
-        "EsmForSequenceClassification": "classification",
-        "EsmForTokenClassification": "tagging",
-    }
     pretraining = ("masked_lm", "pair")  # of which the pooler alone, in the file of an EsmModel
     twins = ("lm_head.decoder.weight",)
     keys: ClassVar[Mapping[str, str]] = {
-        "hidden_size": "hidden_size",
-        "num_hidden_layers": "num_hidden_layers",
-        "num_attention_heads": "num_attention_heads",
-        "intermediate_size": "intermediate_size",
-        "max_position_embeddings": "max_position_embeddings",
+        **SIZE_KEYS,
         "hidden_dropout_prob": "dropout",
         "layer_norm_eps": "layer_norm_eps",
         "initializer_range": "initializer_range",

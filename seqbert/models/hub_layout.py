@@ -60,6 +60,13 @@ HARMLESS_KEYS = frozenset(
 """Keys of any config.json that do not bear on hidden states and are passed over without a note."""
 
 
+SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+"""Keys of any config.json without which there is no shape."""
+
+SIZE_KEYS = {key: key for key in (*SIZES, "max_position_embeddings")}
+"""Keys that every architecture spells as we do the field."""
+
+
 @dataclasses.dataclass(slots=True)
 class Spare:
     """Tensors of a file that are no weights of ours, by their standard names.
@@ -88,7 +95,6 @@ class Layout(ABC):
             have one name, theirs holds them one above the other. Several heads may have the same name, and the class
             says which of them it is.
         classes: The class for each set of heads.
-        tasks: The head of each class that is made for a task; others have those of pretraining, or none that we know.
         pretraining: The heads of pretraining.
         twins: The names of a tied decoder's weight and, where it has a copy, bias.
         keys: Keys of config.json that become fields of :class:`EncoderConfig`.
@@ -111,16 +117,10 @@ class Layout(ABC):
     base: ClassVar[str]
     names: ClassVar[Mapping[str, str]]
     classes: ClassVar[Mapping[tuple[str, ...], str]]
-    tasks: ClassVar[Mapping[str, str]] = {}
     pretraining: ClassVar[tuple[str, ...]] = ("masked_lm",)
     twins: ClassVar[tuple[str, ...]]
     keys: ClassVar[Mapping[str, str]]
-    required: ClassVar[tuple[str, ...]] = (
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-    )
+    required: ClassVar[tuple[str, ...]] = SIZES
     served: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     harmless: ClassVar[frozenset[str]] = frozenset()
     dropouts: ClassVar[tuple[str, ...]]
@@ -148,8 +148,9 @@ class Layout(ABC):
 
         Without its classifier a class for a task has what pretraining left of its head.
         """
-        classifiers = {f"{self.names[f'heads.*.{kind}.classifier']}.weight" for kind in self.tasks.values()}
-        task = self.tasks.get(architecture)
+        tasks = {name: kinds[0] for kinds, name in self.classes.items() if kinds and kinds[0] in TASKS}
+        classifiers = {f"{self.names[f'heads.*.{kind}.classifier']}.weight" for kind in tasks.values()}
+        task = tasks.get(architecture)
         return self.pretraining if task is None or classifiers.isdisjoint(names) else (task,)
 
     def ours(self, kinds: Collection[str]) -> dict[str, list[str]]:

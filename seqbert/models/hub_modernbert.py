@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from seqbert.errors import CheckpointError
 from seqbert.models.config import EncoderConfig
-from seqbert.models.hub_layout import Layout, local_blocks
+from seqbert.models.heads import TASKS
+from seqbert.models.hub_layout import SIZE_KEYS, Layout, local_blocks
 
 GLOBAL_EVERY = 3
 """Every so manieth block sees whole sequences where config.json does not say how many do."""
@@ -48,9 +49,9 @@ class ModernBertLayout(Layout):
         "heads.*.masked_lm.dense": "head.dense",
         "heads.*.masked_lm.norm": "head.norm",
         "heads.*.masked_lm": "decoder",
-        **{f"heads.*.{kind}.dense": "head.dense" for kind in ("classification", "tagging", "span", "choice")},
-        **{f"heads.*.{kind}.norm": "head.norm" for kind in ("classification", "tagging", "span", "choice")},
-        **{f"heads.*.{kind}.classifier": "classifier" for kind in ("classification", "tagging", "span", "choice")},
+        **{f"heads.*.{kind}.dense": "head.dense" for kind in TASKS},
+        **{f"heads.*.{kind}.norm": "head.norm" for kind in TASKS},
+        **{f"heads.*.{kind}.classifier": "classifier" for kind in TASKS},
     }
     classes: ClassVar[Mapping[tuple[str, ...], str]] = {
         (): "ModernBertModel",
@@ -60,19 +61,9 @@ class ModernBertLayout(Layout):
         ("span",): "ModernBertForQuestionAnswering",
         ("choice",): "ModernBertForMultipleChoice",
     }
-    tasks: ClassVar[Mapping[str, str]] = {
-        "ModernBertForSequenceClassification": "classification",
-        "ModernBertForTokenClassification": "tagging",
-        "ModernBertForQuestionAnswering": "span",
-        "ModernBertForMultipleChoice": "choice",
-    }
     twins = ("decoder.weight",)
     keys: ClassVar[Mapping[str, str]] = {
-        "hidden_size": "hidden_size",
-        "num_hidden_layers": "num_hidden_layers",
-        "num_attention_heads": "num_attention_heads",
-        "intermediate_size": "intermediate_size",
-        "max_position_embeddings": "max_position_embeddings",
+        **SIZE_KEYS,
         "mlp_dropout": "dropout",
         "norm_eps": "layer_norm_eps",
         "initializer_range": "initializer_range",

@@ -49,10 +49,15 @@ def sinusoids(positions: int, width: int) -> Tensor:
     Vaswani et al. 2017, section 3.5. A step from one position to the next is the same rotation everywhere, so that a
     head learns to look at neighbours from all positions at once.
     """
-    place = torch.arange(positions)[:, None]
-    frequency = 10000.0 ** (-torch.arange(0, width, 2) / width)
-    waves = torch.stack([torch.sin(place * frequency), torch.cos(place * frequency)], dim=2)
+    angle = torch.arange(positions)[:, None] * _frequencies(width)
+    waves = torch.stack([torch.sin(angle), torch.cos(angle)], dim=2)
     return 2**0.5 * waves.flatten(1)[:, :width]
+
+
+def _frequencies(width: int) -> Tensor:
+    """Of each sine and cosine among :func:`sinusoids`, ``[width / 2]``, in radians a position."""
+    frequencies: Tensor = 10000.0 ** (-torch.arange(0, width, 2) / width)
+    return frequencies
 
 
 def neighbour_of(head: int, causal: bool) -> int:
@@ -130,7 +135,7 @@ class NeighbourHeads:
 
     def _sinusoidal(self, offsets: Tensor) -> Tensor:
         config, count, pairs = self._config, self._count, self._pairs
-        angle = offsets[:, None] * 10000.0 ** (-2 * pairs / config.hidden_size)
+        angle = offsets[:, None] * _frequencies(config.hidden_size)[pairs]
         parts = 3 if config.type_vocab_size else 2  # of a normalised state: words, positions and segments
         size = (SHARPNESS * self._width**0.5 * parts / 2) ** 0.5  # sinusoids of mean square 1 are sqrt(2) high
         weight = torch.zeros(self._heads, self._width, config.hidden_size)
