@@ -29,7 +29,6 @@ import importlib.metadata
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -38,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from contenders import Contender, ContenderError, answers
 
 JOBS = ("embed", "predict", "encoder")
 
@@ -85,22 +85,19 @@ def parser() -> argparse.ArgumentParser:
     return asked
 
 
-class ContenderError(Exception):
-    """A process that measures ended early; it has said why."""
-
-
 def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Lets the contenders take turns, and compares them."""
     with contextlib.redirect_stdout(sys.stderr):
         about = prepare(arguments, folder)
     names = [name for name in CONTENDERS if name != "transformers_sorted" or arguments.sorted]
     seconds: dict[str, dict[str, list[float]]] = {job: {name: [] for name in names} for job in arguments.jobs}
-    processes = {name: Process(name, folder) for name in names}
+    processes = {name: Contender(__file__, name, str(folder)) for name in names}
     try:
         for number in range(arguments.passes + 1):  # the first warms up
             for job in arguments.jobs:
                 for name in names if number % 2 == 0 else reversed(names):
-                    taken = processes[name].run(job)
+                    processes[name].tell(job)
+                    taken = processes[name].answer()
                     print(f"pass {number} of {arguments.passes}: {job}, {name}, {taken:.2f} s", file=sys.stderr)
                     if number:
                         seconds[job][name].append(taken)
@@ -203,42 +200,14 @@ def agreement(folder: Path, jobs: list[str]) -> dict[str, float]:
     return found
 
 
-class Process:
-    """A contender in a process of its own, which does a job whenever it is told to."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name = name
-        command = [sys.executable, __file__, *sys.argv[1:], "--contender", name, str(folder)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def run(self, job: str) -> float:
-        """Seconds that the job took."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(f"{job}\n")
-            self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise ContenderError(f"{self.name} ended with code {self._process.wait()}.")
-        return float(line)
-
-    def end(self) -> None:
-        """Ends the process."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.wait()
-
-
 def serve(contender: Seqbert | Transformers) -> None:
     """What a contender's process does: the job that each line names."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    replies = answers()
     for line in sys.stdin:
         job = getattr(contender, line.strip())
         begun = time.perf_counter()
         job()
-        print(time.perf_counter() - begun, file=answers, flush=True)
+        print(time.perf_counter() - begun, file=replies)
 
 
 class Seqbert:

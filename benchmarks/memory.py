@@ -13,32 +13,32 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import step
+from contenders import Contender, ContenderError, answers
 
 
 def main() -> int:
     """Runs what the command line asks for; 1 where a contender fails."""
     arguments = step.parser().parse_args()
     if arguments.contender:
-        answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # what libraries print is no answer
-        print(json.dumps(peaks(arguments, arguments.contender)), file=answers, flush=True)
+        replies = answers()
+        print(json.dumps(peaks(arguments, arguments.contender)), file=replies)
         return 0
     rows = {}
     for name in arguments.only or [one for one in step.contenders(arguments) if one != "products"]:
-        command = [sys.executable, __file__, *sys.argv[1:], "--contender", name]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-        if done.returncode:
-            print(f"memory: {name} ended with code {done.returncode}.", file=sys.stderr)
+        contender = Contender(__file__, name)
+        try:
+            rows[name] = contender.answer()
+        except ContenderError as error:
+            print(f"memory: {error}", file=sys.stderr)
             return 1
-        rows[name] = json.loads(done.stdout)
+        finally:
+            contender.end()
     shown = ("model", "vocabulary", "lengths", "max_length", "tokens", "precision", "dropout")
     settings = {name: getattr(arguments, name) for name in shown}
     print(json.dumps({**settings, "contenders": rows, "ratios": ratios(rows)}, indent=2))

@@ -29,9 +29,7 @@ import argparse
 import dataclasses
 import itertools
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -42,6 +40,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from contenders import Contender, ContenderError, answers
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
@@ -94,23 +93,19 @@ def parser() -> argparse.ArgumentParser:
     return asked
 
 
-class ContenderError(Exception):
-    """A process that measures ended early; it has said why."""
-
-
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Lets the contenders take turns, and compares them."""
     names = arguments.only or contenders(arguments)
-    taken = {name: Contender(name) for name in names}
+    taken = {name: Passes(name) for name in names}
     try:
         for number in range(arguments.passes + 1):  # the first warms up
             for name in names if number % 2 == 0 else reversed(names):
                 taken[name].run_once()
                 print(f"pass {number} of {arguments.passes}: {name}", file=sys.stderr, flush=True)
-        rows = {name: contender.row() for name, contender in taken.items()}
+        rows = {name: passes.row() for name, passes in taken.items()}
     finally:
-        for contender in taken.values():
-            contender.end()
+        for passes in taken.values():
+            passes.contender.end()
     shown = ("model", "vocabulary", "lengths", "max_length", "tokens", "precision", "dropout", "threads")
     settings = {name: getattr(arguments, name) for name in shown}
     return {**settings, "contenders": rows, "ratios": ratios(rows)}
@@ -138,22 +133,18 @@ def ratios(rows: dict[str, dict[str, Any]]) -> dict[str, float]:
     return {names[name]: round(rate / row["tokens_per_second"], 3) for name, row in rows.items() if name != "seqbert"}
 
 
-class Contender:
-    """A process that runs over its batches whenever it is told to."""
+class Passes:
+    """What a contender's process takes over its batches, pass by pass."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        command = [sys.executable, __file__, *sys.argv[1:], "--contender", name]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.contender = Contender(__file__, name)
         self._passes: list[list[float]] = []
-        self._about = self._answer()
+        self._about = self.contender.answer()
 
     def run_once(self) -> None:
         """One pass over the batches."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        self._passes.append(self._answer()["seconds"])
+        self.contender.tell()
+        self._passes.append(self.contender.answer()["seconds"])
 
     def row(self) -> dict[str, Any]:
         """What was measured, without the first pass."""
@@ -166,24 +157,10 @@ class Contender:
             "padding_efficiency": round(sum(tokens) / sum(self._about["rows"]), 3),
         }
 
-    def end(self) -> None:
-        """Ends the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise ContenderError(f"{self.name} ended with code {self._process.wait()}.")
-        return json.loads(line)
-
 
 def serve(arguments: argparse.Namespace) -> None:
     """What a contender's process does: a pass over its batches for every line that it reads."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    replies = answers()
     import torch
 
     torch.set_num_threads(arguments.threads)
@@ -194,10 +171,10 @@ def serve(arguments: argparse.Namespace) -> None:
         "tokens": [batch.tokens for batch in batches],
         "rows": [batch.padded_tokens if name.startswith("transformers") else batch.tokens for batch in batches],
     }
-    print(json.dumps(about), file=answers, flush=True)
+    print(json.dumps(about), file=replies)
     for _ in sys.stdin:
         seconds = [next(steps) for _ in batches]
-        print(json.dumps({"seconds": seconds}), file=answers, flush=True)
+        print(json.dumps({"seconds": seconds}), file=replies)
 
 
 @dataclasses.dataclass

@@ -1,8 +1,8 @@
 """The commands that measure the data path and a whole small job, at toy size."""
 
-import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -12,21 +12,16 @@ from runs import write_texts
 from seqbert import cli
 
 
-def loaded(checkout: Path, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", checkout / "benchmarks" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
-    return benchmark
-
-
 def test_each_kind_of_batch_is_measured_at_each_length(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    load_benchmark: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     sizes = ["--max_length", "16", "64", "--tokens_per_step", "512", "--vocab_size", "120"]
     short = ["--steps", "3", "--waits", "2", "--step_seconds", "0.01"]
     monkeypatch.setattr(sys, "argv", ["data_path.py", "--data", str(write_texts(tmp_path / "texts")), *sizes, *short])
-    assert loaded(checkout, "data_path").main() == 0
+    assert load_benchmark("data_path").main() == 0
     report = json.loads(capsys.readouterr().out)
     rows = [(row["max_length"], row["unit"], row["pair"]) for row in report["rows"]]
     kinds = [("token", "none"), ("word", "none"), ("token", "next_sentence")]
@@ -40,11 +35,11 @@ def test_each_kind_of_batch_is_measured_at_each_length(
 
 @pytest.mark.slow
 def test_both_sides_of_the_whole_job_train_as_many_steps(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    load_benchmark: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("datasets")
     pytest.importorskip("evaluate")
-    benchmark = loaded(checkout, "end_to_end")
+    benchmark = load_benchmark("end_to_end")
     monkeypatch.setattr(benchmark, "MODEL", benchmark.MODEL | {"hidden_size": 32, "intermediate_size": 32})
     book = tmp_path / "book.txt"
     book.write_text("\n\n".join(f"The {n}th cat sees a dog. It walks on, and {n} birds sing." for n in range(100)))

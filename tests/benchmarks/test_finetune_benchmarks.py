@@ -1,10 +1,10 @@
 """The commands that measure fine-tuning: against the Trainer of transformers, and over all tasks of GLUE."""
 
-import importlib.util
 import json
 import string
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,23 +12,14 @@ from typing import Any
 import pytest
 
 
-def load(checkout: Path, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", checkout / "benchmarks" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def glue(load_benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return load_benchmark("glue")
 
 
 @pytest.fixture(scope="module")
-def glue(checkout: Path) -> ModuleType:
-    return load(checkout, "glue")
-
-
-@pytest.fixture(scope="module")
-def finetune_peer(checkout: Path) -> ModuleType:
-    return load(checkout, "finetune_peer")
+def finetune_peer(load_benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return load_benchmark("finetune_peer")
 
 
 @pytest.fixture(scope="module")

@@ -1,25 +1,20 @@
 """The command that measures steps on a GPU, at toy size on the CPU."""
 
-import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 
-@pytest.fixture
-def benchmark(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(checkout / "benchmarks"))
-    spec = importlib.util.spec_from_file_location("benchmark_gpu", checkout / "benchmarks" / "gpu.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "benchmark_gpu", module)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def benchmark(load_benchmark: Callable[[str], ModuleType]) -> Any:
+    return load_benchmark("gpu")
 
 
 def test_model_flops_are_six_for_each_weight_and_twelve_for_each_seen_key(benchmark: Any) -> None:

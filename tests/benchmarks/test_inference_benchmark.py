@@ -1,11 +1,11 @@
 """The command that measures embedding and prediction against transformers, at toy size."""
 
-import importlib.util
 import json
 import random
 import string
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -13,12 +13,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def inference(checkout: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmark_inference", checkout / "benchmarks" / "inference.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def inference(load_benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return load_benchmark("inference")
 
 
 @pytest.fixture(scope="module")

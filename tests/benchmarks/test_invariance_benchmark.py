@@ -1,10 +1,10 @@
 """The command that shows what a run does not depend on."""
 
-import importlib.util
 import json
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -13,13 +13,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def invariance(checkout: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmark_invariance", checkout / "benchmarks" / "invariance.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def invariance(load_benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return load_benchmark("invariance")
 
 
 def write_measured(folder: Path, way: str, gradient: float, loss: float, resumed: str, job: str = "job") -> None:

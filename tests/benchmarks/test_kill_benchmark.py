@@ -1,11 +1,11 @@
 """The command that kills runs and compares what they end with: it kills, it sees, and nothing differs."""
 
-import importlib.util
 import json
 import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,13 +14,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def kill(checkout: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmark_kill", checkout / "benchmarks" / "kill.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def kill(load_benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return load_benchmark("kill")
 
 
 def benchmark(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,10 +1,11 @@
 """The command that measures plans, the loader and checkpoints, at small sizes."""
 
-import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,12 +20,13 @@ def run(checkout: Path, *arguments: object) -> tuple[dict[str, Any], str]:
 
 
 def test_plans_of_several_sizes_and_layouts_are_measured(
-    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    load_benchmark: Callable[[str], ModuleType],
+    checkout: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    spec = importlib.util.spec_from_file_location("benchmark_plan", checkout / "benchmarks" / "plan.py")
-    assert spec is not None and spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
+    benchmark = load_benchmark("plan")
     monkeypatch.setattr(benchmark, "STEPS", (64, 512))  # larger ones take seconds
     rows = benchmark.collect(benchmark.measure_plans(tmp_path, 12_000, 0.001), {"layout": lambda row: row["layout"]})
     assert [row["layout"] for row in rows] == ["one group", "100 in order", "100 shuffled"] * 2

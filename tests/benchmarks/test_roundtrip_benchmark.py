@@ -1,8 +1,7 @@
 """The round trip of benchmarks/roundtrip.py on a few pieces of each kind: what is rebuilt has the source's notes."""
 
-import importlib.util
-import sys
 from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
@@ -11,12 +10,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def roundtrip(checkout: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("roundtrip", checkout / "benchmarks" / "roundtrip.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["roundtrip"] = module
-    spec.loader.exec_module(module)
-    return module
+def roundtrip(load_benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return load_benchmark("roundtrip")
 
 
 def total(tables: list[dict]) -> Counter:

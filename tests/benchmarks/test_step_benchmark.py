@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,16 +16,8 @@ SMALL = ["--model=bert-tiny", "--vocabulary=300", "--tokens=96", "--max-length=3
 
 
 @pytest.fixture(scope="module")
-def step(checkout: Path) -> Any:
-    sys.path.insert(0, str(checkout / "benchmarks"))
-    try:
-        import step
-
-        assert isinstance(step, ModuleType)
-        yield step
-    finally:
-        sys.path.remove(str(checkout / "benchmarks"))
-        sys.modules.pop("step", None)
+def step(load_benchmark: Callable[[str], ModuleType]) -> Any:
+    return load_benchmark("step")
 
 
 def test_all_contenders_get_the_same_sequences_and_the_same_hidden_tokens(step: Any) -> None:
@@ -75,13 +68,8 @@ def test_one_command_measures_ours_against_the_peer(checkout: Path) -> None:
     assert report["contenders"]["seqbert"]["padding_efficiency"] == 1
 
 
-def test_the_peak_of_a_step_is_what_it_holds_at_once(checkout: Path, step: Any) -> None:
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("benchmark_memory", checkout / "benchmarks" / "memory.py")
-    assert spec is not None and spec.loader is not None
-    memory = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(memory)
+def test_the_peak_of_a_step_is_what_it_holds_at_once(load_benchmark: Callable[[str], ModuleType], step: Any) -> None:
+    memory = load_benchmark("memory")
 
     def run() -> None:
         for _ in range(3):

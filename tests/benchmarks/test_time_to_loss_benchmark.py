@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,16 +16,8 @@ ARGUMENTS = ["protein/pretrain", "--override", "model.intermediate_size", "720",
 
 
 @pytest.fixture(scope="module")
-def benchmark(checkout: Path) -> Any:
-    sys.path.insert(0, str(checkout / "benchmarks"))
-    try:
-        import time_to_loss
-
-        assert isinstance(time_to_loss, ModuleType)
-        yield time_to_loss
-    finally:
-        sys.path.remove(str(checkout / "benchmarks"))
-        sys.modules.pop("time_to_loss", None)
+def benchmark(load_benchmark: Callable[[str], ModuleType]) -> Any:
+    return load_benchmark("time_to_loss")
 
 
 @pytest.fixture(scope="module")

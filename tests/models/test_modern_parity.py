@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peers import drawn_wide, opened
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer
 
 from seqbert.data.packing import PackedBatch, pack
 from seqbert.domain import SPECIAL_TOKENS
@@ -102,19 +103,7 @@ def theirs(architecture: str, **changes: Any):
         }
         tokens = {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32}
         config = transformers.EsmConfig(**{**sizes, **shape, **tokens, **changes})
-    model = getattr(transformers, architecture)(config).eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
-    return model
-
-
-def ours(folder: Path) -> tuple[Model, hub.LoadReport]:
-    checkpoint = hub.read_checkpoint(folder)
-    sizes, heads = {"letters": checkpoint.vocab_size}, {"letters": checkpoint.heads}
-    model = Model(checkpoint.config, sizes, heads, mask_ids=checkpoint.mask_ids("letters"))
-    return model.eval(), hub.load_into(model, "letters", checkpoint)
+    return drawn_wide(getattr(transformers, architecture)(config))
 
 
 def our_outputs(model: Model, batch: PackedBatch) -> dict[str, torch.Tensor]:
@@ -152,13 +141,6 @@ def standard(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokenizer with our special tokens, for ModernBERT."""
-    vocabulary = {token: number for number, token in enumerate([*SPECIAL_TOKENS, *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"])}
-    return saved_tokenizer(vocabulary, tmp_path_factory.mktemp("letters") / "tokenizer.json")
-
-
-@pytest.fixture(scope="module")
 def residues(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """That of ESM-2, as it is once it was read."""
     folder = tmp_path_factory.mktemp("residues")
@@ -167,17 +149,9 @@ def residues(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "tokenizer.json"
 
 
-def saved_tokenizer(vocabulary: dict[str, int], path: Path) -> Path:
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
-    tokenizer.save(str(path))
-    return path
-
-
 @pytest.fixture
-def tokenizer_of(letters: Path, residues: Path) -> Callable[[str], Path]:
-    return lambda architecture: letters if architecture.startswith("Modern") else residues
+def tokenizer_of(tokenizer_json: Path, residues: Path) -> Callable[[str], Path]:
+    return lambda architecture: tokenizer_json if architecture.startswith("Modern") else residues
 
 
 @pytest.mark.parametrize("architecture", HEADS)
@@ -187,7 +161,7 @@ def test_their_weights_give_their_outputs_and_come_out_again_byte_for_byte(
     reference = theirs(architecture)
     reference.save_pretrained(tmp_path / "in")
     checkpoint = hub.read_checkpoint(tmp_path / "in")
-    model, report = ours(tmp_path / "in")
+    model, report = opened(tmp_path / "in")
     assert report.left_over == []
     assert all("pair.classifier" in name for name in report.newly_initialised)
     assert model.heads_of("letters") == HEADS[architecture]
@@ -273,7 +247,7 @@ def our_config(architecture: str, **changes: Any) -> EncoderConfig:
 def test_other_shapes_are_theirs_too(architecture, changes, tokenizer_of, tmp_path) -> None:
     reference = theirs(architecture, **changes)
     reference.save_pretrained(tmp_path / "in")
-    model, _ = ours(tmp_path / "in")
+    model, _ = opened(tmp_path / "in")
     hub.save(model, "letters", tmp_path / "out", tokenizer_of(architecture), 256)
     again = getattr(transformers, architecture).from_pretrained(tmp_path / "out").eval()
     batch = family_of(architecture).batch()
@@ -287,7 +261,7 @@ def test_other_shapes_are_theirs_too(architecture, changes, tokenizer_of, tmp_pa
 def test_their_weights_give_their_gradients(architecture, tmp_path) -> None:
     reference = theirs(architecture)
     reference.save_pretrained(tmp_path)
-    model, _ = ours(tmp_path)
+    model, _ = opened(tmp_path)
     batch = family_of(architecture).batch((90, 30))
     for outputs in (our_outputs(model, batch), their_outputs(reference, architecture, batch)):
         outputs["masked_lm"].square().mean().backward()
@@ -306,7 +280,7 @@ def test_frequencies_that_were_trained_in_half_precision_stay_as_they_were(resid
     reference = theirs("EsmForMaskedLM", hidden_size=128, num_attention_heads=2)
     reference.esm.rotary_embeddings.inv_freq.data = reference.esm.rotary_embeddings.inv_freq.half().float()
     reference.save_pretrained(tmp_path / "in")
-    model, _ = ours(tmp_path / "in")
+    model, _ = opened(tmp_path / "in")
     assert model.config.rope_precision == "float16"
     hub.save(model, "letters", tmp_path / "out", residues, 256)
     again = transformers.EsmForMaskedLM.from_pretrained(tmp_path / "out").eval()

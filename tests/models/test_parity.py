@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from peers import drawn_wide, opened
 
 from seqbert.data.packing import pack
 from seqbert.models import hub
@@ -59,18 +60,7 @@ def theirs(architecture: str, vocab_size: int, **changes):
         num_labels=next(iter(HEADS[architecture].values())),
         **{"is_decoder": architecture == "BertLMHeadModel"} | changes,
     )
-    model = getattr(transformers, architecture)(config).eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
-    return model
-
-
-def ours(folder: Path) -> tuple[Model, hub.LoadReport]:
-    checkpoint = hub.read_checkpoint(folder)
-    model = Model(checkpoint.config, {"letters": checkpoint.vocab_size}, {"letters": checkpoint.heads})
-    return model.eval(), hub.load_into(model, "letters", checkpoint)
+    return drawn_wide(getattr(transformers, architecture)(config))
 
 
 def our_logits(model: Model, batch) -> dict[str, torch.Tensor]:
@@ -107,7 +97,7 @@ def loss(logits: dict[str, torch.Tensor]) -> torch.Tensor:
 def test_their_weights_give_their_logits_and_gradients(architecture, vocab_size, packed, padded, tmp_path) -> None:
     reference = theirs(architecture, vocab_size)
     reference.save_pretrained(tmp_path / "model")
-    model, report = ours(tmp_path / "model")
+    model, report = opened(tmp_path / "model")
     assert (report.newly_initialised, report.left_over, report.ignored) == ([], [], [])
     assert model.heads_of("letters") == HEADS[architecture]
 
@@ -188,7 +178,7 @@ def test_a_regression_that_learned_standardised_values_is_saved_with_its_own(
     assert (loaded.config.problem_type, loaded.config.num_labels) == ("regression", 1)
     actual = their_logits(loaded, "BertForSequenceClassification", padded(batch))["classification"]
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-5)
-    again, _ = ours(tmp_path)
+    again, _ = opened(tmp_path)
     torch.testing.assert_close(our_logits(again, batch)["classification"], expected, rtol=1e-6, atol=1e-5)
 
 
@@ -229,7 +219,7 @@ def test_other_activations_epsilons_and_a_causal_pair_model_are_theirs_too(
 ) -> None:
     reference = theirs("BertForPreTraining", vocab_size, **change)
     reference.save_pretrained(tmp_path)
-    model, _ = ours(tmp_path)
+    model, _ = opened(tmp_path)
     batch = packed()
     expected = their_logits(reference, "BertForPreTraining", padded(batch))
     for kind, logits in our_logits(model, batch).items():
@@ -239,7 +229,7 @@ def test_other_activations_epsilons_and_a_causal_pair_model_are_theirs_too(
 def test_row85_a_checkpoint_with_one_segment_embedding_takes_pairs(vocab_size, packed, padded, tmp_path) -> None:
     reference = theirs("BertForMaskedLM", vocab_size, type_vocab_size=1)
     reference.save_pretrained(tmp_path)
-    model, _ = ours(tmp_path)
+    model, _ = opened(tmp_path)
     batch = packed()
     inputs = padded(batch)
     assert inputs.inputs["token_type_ids"].any()
@@ -251,7 +241,7 @@ def test_row85_a_checkpoint_with_one_segment_embedding_takes_pairs(vocab_size, p
 def test_row103_attention_weights_are_theirs(vocab_size, packed, padded, tmp_path) -> None:
     reference = theirs("BertForMaskedLM", vocab_size)
     reference.save_pretrained(tmp_path)
-    model, _ = ours(tmp_path)
+    model, _ = opened(tmp_path)
     batch = packed()
     expected = reference(**padded(batch).inputs, output_attentions=True).attentions
     for mine, their in zip(model.encoder(batch, attention=True).attention, expected, strict=True):
@@ -262,7 +252,7 @@ def test_row103_attention_weights_are_theirs(vocab_size, packed, padded, tmp_pat
 def test_a_sharded_checkpoint_of_theirs_is_read(vocab_size, tmp_path) -> None:
     theirs("BertForPreTraining", vocab_size).save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").is_file()
-    _, report = ours(tmp_path)
+    _, report = opened(tmp_path)
     assert (report.newly_initialised, report.left_over) == ([], [])
 
 
