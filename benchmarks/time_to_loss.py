@@ -3,8 +3,9 @@
     python benchmarks/time_to_loss.py text/pretrain --data books/ > text.json
 
 The peer is ``BertForMaskedLM`` of bert-mini's shape, trained as its Trainer does it: batches padded to their longest
-sequence and grouped by length, 15 % of the tokens hidden 80/10/10, bf16, fused AdamW, gradients no longer than 1,
-linear warm-up and decay that end with its time. Its learning rate is the best of several that are tried for two minutes
+sequence and grouped by length, 15 % of the tokens hidden 80/10/10, fused AdamW that spares biases and LayerNorms its
+decay, gradients no longer than 1, linear warm-up and decay that end with its time; both in bf16 where the processor
+multiplies in it, else both in fp32. Its learning rate is the best of several that are tried for two minutes
 each; then it trains for eight, and its loss over the validation records is the target.
 
 seqbert runs a config for a share of that time (``training.minutes``, so that its schedule ends with the time), once
@@ -47,6 +48,12 @@ ALIKE = 0.02
 def main() -> int:
     """Measures, or is one of the processes that are measured."""
     arguments = parser().parse_args()
+    if arguments.precision == "auto":
+        import torch
+
+        from seqbert.training.device import multiplies_bf16
+
+        arguments.precision = "bf16" if multiplies_bf16(torch.device("cpu")) else "fp32"
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # read by torch in the processes to come
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if arguments.peer is not None:
@@ -76,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of seqbert's runs (0 1 2)")
     add("--validation-tokens", type=int, default=65536, help="held-out tokens that both are judged by (65,536)")
     add("--threads", type=int, default=2, help="of each process (2)")
+    add("--precision", choices=["auto", "fp32", "bf16"], default="auto", help="of both (bf16 where the CPU has it)")
     add("--target", type=float, help="a peer's loss measured before, in place of measuring it")
     add("--folder", help="where data and runs are kept; a temporary one is removed")
     add("--peer", type=float, metavar="RATE", help=argparse.SUPPRESS)
@@ -117,6 +125,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "seconds_to_target": reached_in,
         "times_as_fast": None if reached_in is None else round(60 * arguments.minutes / reached_in, 2),
         "threads": arguments.threads,
+        "precision": arguments.precision,
     }
 
 
@@ -192,7 +201,8 @@ def peer_run(arguments: argparse.Namespace, folder: Path, rate: float, minutes: 
     """Trains the peer in a process of its own."""
     command = [sys.executable, __file__, str(folder), "--peer", str(rate), "--minutes", str(minutes)]
     say(f"peer: learning rate {rate:g}, {minutes:g} minutes")
-    found: dict[str, Any] = json.loads(run([*command, "--threads", str(arguments.threads)]))
+    command += ["--threads", str(arguments.threads), "--precision", arguments.precision]
+    found: dict[str, Any] = json.loads(run(command))
     say(f"peer: loss {found['loss']:.4f} after {found['steps']} steps")
     return found
 
@@ -218,7 +228,10 @@ def peer(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     model = BertForMaskedLM._from_config(
         BertConfig(vocab_size=about["vocab_size"], **shape, **dropout), attn_implementation="sdpa"
     ).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.peer, weight_decay=0.01, fused=True)
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim == 1]  # biases and LayerNorms
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    groups = [{"params": matrices, "weight_decay": 0.01}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=arguments.peer, fused=True)
     batches = padded_batches(folder, about)
     budget, begun = 60 * arguments.minutes, time.monotonic()
     steps = tokens = 0
@@ -226,7 +239,7 @@ def peer(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         for group in optimizer.param_groups:
             group["lr"] = arguments.peer * min(1.0, share / 0.05 + 1e-3, (1 - share) / 0.95)
         batch = next(batches)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16"):
             loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -297,7 +310,7 @@ def own_run(
     minutes = arguments.minutes * share
     command = [sys.executable, "-m", "seqbert", "pretrain", arguments.config, *overrides]
     command += ["--output", str(output), "--overwrite", "--seed", str(seed), "--training.minutes", str(minutes)]
-    command += ["--objective.pair", "none", "--run.precision", "bf16", "--run.log_every", "1"]
+    command += ["--objective.pair", "none", "--run.precision", arguments.precision, "--run.log_every", "1"]
     # It validates before the first step and after the last, on the clock; the loss of the last is not what is reported.
     command += ["--training.evaluate_every", "1000000", "--training.validation_tokens", "4096"]
     command += ["--run.checkpoint_every", "1000000", "--run.keep", "1"]
@@ -305,7 +318,8 @@ def own_run(
     rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     last = [row for row in rows if "seconds" in row][-1]
     row = {"seed": seed, "seconds": last["seconds"], "steps": last["step"], "tokens": last["tokens"]}
-    row |= json.loads(run([sys.executable, __file__, str(folder), "--judge", str(output / "model")]))
+    judged = run([sys.executable, __file__, str(folder), "--judge", str(output / "model"), "--precision", "fp32"])
+    row |= json.loads(judged)
     say(f"seqbert: {row}")
     return row
 
