@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from seqbert.inference.score import ScoreResult, score
     from seqbert.inference.transfer import export, import_checkpoint
     from seqbert.registry import listing as domains
+    from seqbert.studies.study import StudyResult, study
     from seqbert.training.finetune import FinetuneResult, finetune
     from seqbert.training.finetune_config import FinetuneConfig
     from seqbert.training.pretrain import PretrainResult, prepare, pretrain
@@ -42,6 +43,7 @@ _PLACES = {
     "Sample": "domain",
     "ScoreResult": "inference.score",
     "SeqbertError": "errors",
+    "StudyResult": "studies.study",
     "describe": "inference.describing",
     "domains": "registry:listing",
     "embed": "inference.embed",
@@ -55,6 +57,7 @@ _PLACES = {
     "prepare": "training.pretrain",
     "pretrain": "training.pretrain",
     "score": "inference.score",
+    "study": "studies.study",
 }
 
 __all__ = [
@@ -72,6 +75,7 @@ __all__ = [
     "Sample",
     "ScoreResult",
     "SeqbertError",
+    "StudyResult",
     "describe",
     "domains",
     "embed",
@@ -85,6 +89,7 @@ __all__ = [
     "prepare",
     "pretrain",
     "score",
+    "study",
 ]
 
 

@@ -795,6 +795,50 @@ def _export(arguments: list[str]) -> int:
     return 0
 
 
+# study
+
+
+def _study(arguments: list[str]) -> int:
+    parser = _parser("study", "Runs a grid of trainings and measurements, and writes table, pictures and page.")
+    parser.usage = "seqbert study CONFIG [--small] [--jobs N] [--overwrite] [--key value ...]"
+    parser.add_argument("config", metavar="CONFIG", help="a path, or the name of a study such as studies/masking")
+    parser.add_argument("--small", action="store_true", help="the small setting, which ends in minutes on a CPU")
+    parser.add_argument("--jobs", type=int, metavar="N", help="jobs at a time (one on each GPU, else on each core)")
+    parser.add_argument("--overwrite", action="store_true", help="do anew what was done with other settings")
+    _json_flag(parser)
+    if not arguments or any(argument in ("-h", "--help") for argument in arguments):
+        from seqbert.config import render_help
+        from seqbert.studies.declaration import StudyConfig
+
+        parser.print_help()
+        print("\nconfig keys, each of which --key value overrides:\n")
+        print(render_help(StudyConfig))
+        return 0 if arguments else USER_ERROR
+    if arguments[0].startswith("-"):
+        parser.error("CONFIG comes first: seqbert study CONFIG [--small] [--key value ...]")
+    options, overrides = parser.parse_known_args(arguments)
+    if options.jobs is not None and options.jobs < 1:
+        parser.error(f"--jobs is {options.jobs}, and it must be at least 1")
+    from seqbert.studies.study import study
+    from seqbert.studies.tables import as_markdown
+
+    result = study(options.config, overrides, small=options.small, jobs=options.jobs, overwrite=options.overwrite)
+    if options.json:
+        content = {
+            "folder": str(result.folder),
+            "tables": [dataclasses.asdict(table) for table in result.tables],
+            "claims": [dataclasses.asdict(claim) for claim in result.claims],
+            "failed": [{"job": one.job.name, "reason": one.reason, "log": str(one.log)} for one in result.failed],
+        }
+        _print_json(content)
+    else:
+        print(as_markdown(result.tables, result.claims))
+        print(f"The study lies in {result.folder}.")
+    for one in result.failed:
+        _complain(f"seqbert: {one.job.name} failed: {one.reason} (see {one.log})")
+    return USER_ERROR if result.failed else 0
+
+
 COMMANDS = {
     "domains": Command("domains", "the domain plugins that are installed", _domains),
     "prepare": Command("prepare CONFIG", "tokenizer, corpus and data report", _prepare),
@@ -806,6 +850,7 @@ COMMANDS = {
     "score": Command("score RUN --input FILE", "how probable sequences and mutations are", _score),
     "fill": Command('fill RUN "a [MASK] sequence"', "what a model puts in masked places, or bars of a file", _fill),
     "describe": Command("describe PRESET|CONFIG|RUN", "parameters and operations by part", _describe),
+    "study": Command("study CONFIG [--small] [--key value ...]", "a grid of runs, a table, pictures", _study),
     "import": Command("import HF_FOLDER OUT", "a run from a Hugging Face checkpoint", _import),
     "export": Command("export RUN OUT", "a Hugging Face checkpoint from a run", _export),
 }

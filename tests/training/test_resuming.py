@@ -21,6 +21,7 @@ from children import Child, in_step
 from safetensors.torch import load_file
 
 import seqbert
+from seqbert import config as config_tree
 from seqbert.cli import main
 from seqbert.data.plan import EXTRA, Plan
 from seqbert.data.records import Batcher
@@ -30,6 +31,7 @@ from seqbert.models.model import Model
 from seqbert.training.checkpoint import find_damage
 from seqbert.training.logging import TIMED
 from seqbert.training.loop import Loop
+from seqbert.training.pretrain_config import load_config
 from seqbert.training.run_folder import RunFolder
 
 AtStep = Callable[[int, Callable[[], object]], None]
@@ -191,6 +193,26 @@ def test_row62_a_pretraining_run_that_is_stopped_after_each_epoch_draws_the_orde
     assert first != second != third != first
     assert weights(tmp_path / "again") == weights(whole)
     assert metrics(tmp_path / "again") == metrics(whole)
+
+
+def test_a_run_of_the_shipped_recipe_that_is_stopped_ends_with_the_weights_of_one_that_is_not(
+    tmp_path: Path, at_step: AtStep
+) -> None:
+    """What weights begin with, heads at their neighbours and biases at frequencies, is not laid over them again."""
+    recipe = config_tree.to_dict(load_config("text/pretrain"))
+    shape = {"preset": "modern-tiny", "num_hidden_layers": 1, "max_position_embeddings": 64}
+    training = {"optimizer": recipe["training"]["optimizer"], "learning_rate": recipe["training"]["learning_rate"]}
+    tree = runs.settings(tmp_path, training=training)
+    tree |= {"model": recipe["model"] | shape, "objective": recipe["objective"]}
+    assert (tree["model"]["attention_init"], tree["model"]["bias_init"]) == ("neighbours", "unigram")
+    assert tree["training"]["optimizer"]["name"] == "muon"
+    whole = seqbert.pretrain(tree).folder
+    again = {**tree, "output": str(tmp_path / "again")}
+    at_step(2, stop)
+    with stopped():
+        seqbert.pretrain(again, resume="auto")
+    seqbert.pretrain(again, resume="auto")
+    assert weights(tmp_path / "again") == weights(whole)
 
 
 @pytest.mark.parametrize("command", ["pretrain", "finetune"])

@@ -1,0 +1,184 @@
+"""Pictures of studies: groups as bars or boxes, and lines, each written as PNG and as SVG."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000", "#8C6D00")
+"""Colours that people with any kind of colour vision tell apart (Okabe and Ito 2008), the yellow one darkened for a
+white ground."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+STYLES = ("-", "--", "-.", ":")
+
+DPI = 150
+
+Groups = Mapping[str, Mapping[str, Sequence[float]]]
+"""Group, series, and one value a seed."""
+
+
+def bars(path: Path, groups: Groups, *, title: str, x_label: str, y_label: str) -> None:
+    """Draws the mean of each group and series as a bar, the standard deviation over the seeds, and each seed's value.
+
+    Args:
+        path: The pictures to write, without an ending: ``.png`` and ``.svg`` are added.
+        groups: Group, series, and one value a seed; a group may lack a series.
+        title: Heading.
+        x_label: Name of the groups.
+        y_label: Name and unit of the values.
+    """
+    names = _series_of(groups)
+    figure, axes = _grouped(groups, names, title, x_label, y_label)
+    width = 0.8 / len(names)
+    for number, name in enumerate(names):
+        for place, group in enumerate(groups.values()):
+            values = np.asarray(group.get(name, ()), float)
+            if not len(values):
+                continue
+            x = place - 0.4 + (number + 0.5) * width
+            colour = COLOURS[number % len(COLOURS)]
+            axes.bar(x, values.mean(), 0.9 * width, color=colour, alpha=0.55, label=name if place == 0 else None)
+            if len(values) > 1:
+                axes.errorbar(x, values.mean(), values.std(ddof=1), color="black", capsize=3, linewidth=1)
+            axes.plot(np.full(len(values), x), values, MARKERS[number % len(MARKERS)], color=colour, markersize=4)
+    _note(axes, groups, "bar: mean; whisker: standard deviation; points: seeds")
+    _close_in(axes, [value for group in groups.values() for values in group.values() for value in values])
+    _finish(figure, axes, names, path)
+
+
+def boxes(path: Path, groups: Groups, *, title: str, x_label: str, y_label: str) -> None:
+    """Draws median, quartiles and range of each group and series as a box, and each seed's value.
+
+    The arguments are those of :func:`bars`.
+    """
+    names = _series_of(groups)
+    figure, axes = _grouped(groups, names, title, x_label, y_label)
+    width = 0.8 / len(names)
+    for number, name in enumerate(names):
+        for place, group in enumerate(groups.values()):
+            values = np.asarray(group.get(name, ()), float)
+            if not len(values):
+                continue
+            x = place - 0.4 + (number + 0.5) * width
+            colour = COLOURS[number % len(COLOURS)]
+            axes.boxplot(
+                values,
+                positions=[x],
+                widths=0.7 * width,
+                patch_artist=True,
+                manage_ticks=False,
+                showfliers=False,
+                boxprops={"facecolor": colour, "alpha": 0.35, "edgecolor": colour},
+                medianprops={"color": "black", "linewidth": 1.6},
+                whiskerprops={"color": colour},
+                capprops={"color": colour},
+            )
+            spots = x + np.linspace(-0.18, 0.18, len(values)) * width
+            label = name if place == 0 else None
+            axes.plot(spots, values, MARKERS[number % len(MARKERS)], color=colour, markersize=4, alpha=0.8, label=label)
+    _note(axes, groups, "box: quartiles; line: median; whiskers: within 1.5 of its height; points: seeds")
+    _finish(figure, axes, names, path)
+
+
+def lines(
+    path: Path,
+    series: Mapping[str, Mapping[float, Sequence[float]]],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    log_x: bool = False,
+) -> None:
+    """Draws the mean of each series over x as a line, and its standard deviation over the seeds as a band.
+
+    Args:
+        path: The pictures to write, without an ending: ``.png`` and ``.svg`` are added.
+        series: Series, x, and one value a seed.
+        title: Heading.
+        x_label: Name and unit of x.
+        y_label: Name and unit of the values.
+        log_x: Whether x is on a logarithmic scale.
+    """
+    figure, axes = _empty(7.0, 4.4, title, x_label, y_label)
+    bands = False
+    for number, (name, points) in enumerate(series.items()):
+        xs = sorted(points)
+        means = np.array([np.mean(points[x]) for x in xs])
+        spreads = np.array([np.std(points[x], ddof=1) if len(points[x]) > 1 else 0.0 for x in xs])
+        colour, few = COLOURS[number % len(COLOURS)], len(xs) <= 40
+        marker = MARKERS[number % len(MARKERS)] if few else None
+        style = STYLES[number // len(COLOURS) % len(STYLES)]
+        axes.plot(xs, means, style, color=colour, marker=marker, markersize=4, linewidth=1.6, label=name)
+        if spreads.any():
+            bands = True
+            axes.fill_between(xs, means - spreads, means + spreads, color=colour, alpha=0.18, linewidth=0)
+    if log_x:
+        axes.set_xscale("log")
+    if bands:
+        _say(axes, "line: mean; band: standard deviation over the seeds")
+    _finish(figure, axes, list(series), path)
+
+
+def _series_of(groups: Groups) -> list[str]:
+    return list(dict.fromkeys(name for group in groups.values() for name in group))
+
+
+def _grouped(groups: Groups, names: Sequence[str], title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
+    wide = max(5.0, 1.2 + len(groups) * max(0.75, 0.34 * len(names)))
+    figure, axes = _empty(min(wide, 14.0), 4.6, title, x_label, y_label)
+    many = len(groups) > 5 or any(len(name) > 14 for name in groups)
+    labels = [textwrap.fill(name, 18) for name in groups]
+    turned: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if many else {}
+    axes.set_xticks(range(len(groups)), labels, parse_math=False, fontsize=9, **turned)
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+    return figure, axes
+
+
+def _empty(width: float, height: float, title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(textwrap.fill(title, int(11 * width)), fontsize=11, loc="left", parse_math=False)
+    axes.set_xlabel(x_label, parse_math=False)
+    axes.set_ylabel(y_label, parse_math=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _close_in(axes: Axes, values: Sequence[float]) -> None:
+    """Bars begin at 0, unless all values are so far from it that nothing could be told apart; the axis then says so."""
+    low, high = min(values), max(values)
+    if low > 0 and high - low < 0.25 * high:
+        margin = 0.35 * (high - low) or 0.1 * high
+        axes.set_ylim(max(0.0, low - margin), high + margin)
+        axes.set_ylabel(f"{axes.get_ylabel()} (axis does not begin at 0)", parse_math=False)
+
+
+def _note(axes: Axes, groups: Groups, text: str) -> None:
+    if any(len(values) > 1 for group in groups.values() for values in group.values()):
+        _say(axes, text)
+
+
+def _say(axes: Axes, text: str) -> None:
+    axes.annotate(text, (1, 1.005), xycoords="axes fraction", ha="right", va="bottom", fontsize=7, color="#555555")
+
+
+def _finish(figure: Figure, axes: Axes, names: Sequence[str], path: Path) -> None:
+    if len(names) > 1:
+        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path.with_name(f"{path.name}.png"), dpi=DPI)
+    figure.savefig(path.with_name(f"{path.name}.svg"), metadata={"Date": None})

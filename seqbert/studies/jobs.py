@@ -1,0 +1,199 @@
+"""From a declaration to jobs: one for each stage, combination of values, and seed, each with a config of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from seqbert import config as config_tree
+from seqbert.errors import ConfigError, SeqbertError, nearest
+from seqbert.studies.declaration import SEED, StageConfig, StudyConfig, Tree, lay
+
+PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
+"""What stands for a file, for init, for a run of another stage, or for the seed."""
+
+DATA, INIT = "data.", "init"
+
+RUNS = "runs"
+"""Where in the study's folder the jobs' folders lie."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """One run, or one call of a measuring function.
+
+    Attributes:
+        stage: Name of its stage.
+        run: "pretrain", "finetune" or "measure".
+        function: The measuring function.
+        values: The value of each of its stage's axes.
+        seed: Its seed.
+        folder: Where it writes.
+        settings: The resolved config as plain data, or the function's arguments.
+        needs: Folders of the jobs that must be done before it.
+    """
+
+    stage: str
+    run: str
+    function: str | None
+    values: Mapping[str, str]
+    seed: int
+    folder: Path
+    settings: Tree
+    needs: tuple[Path, ...]
+
+    @property
+    def name(self) -> str:
+        """What the user calls it: ``finetune, mixture 80-10-10, seed 0``."""
+        return ", ".join([self.stage, *(f"{axis} {value}" for axis, value in self.values.items()), f"seed {self.seed}"])
+
+
+def plan_jobs(study: StudyConfig, beside: Path | None = None) -> list[Job]:
+    """All jobs of a study, each behind those it needs; every config is checked.
+
+    Args:
+        study: The declaration.
+        beside: The folder of the study's own file, where configs are looked for too.
+
+    Raises:
+        SeqbertError: A config cannot be used, data is missing, or two values would share a folder; the message names
+            the stage and the values.
+    """
+    _check_data(study)
+    return list(_Planner(study, beside).jobs())
+
+
+def _check_data(study: StudyConfig) -> None:
+    folder = study.data.folder
+    if folder is not None and not Path(folder).is_dir():
+        raise ConfigError(f'data.folder is "{folder}", and there is no such folder.')
+    for name, file in study.data.files.items():
+        if folder is None and file.otherwise is None:
+            raise ConfigError(
+                f'This study reads "{file.path}" ({name}): name the folder that it lies in with --data.folder.'
+            )
+        if folder is not None and not list(Path(folder).glob(file.path)):
+            raise ConfigError(f'data.folder is "{folder}", and "{file.path}" ({name}) is not in it.')
+
+
+class _Planner:
+    """Works out the jobs stage by stage, since a stage may name the folders of those before it."""
+
+    def __init__(self, study: StudyConfig, beside: Path | None) -> None:
+        self.study, self.beside = study, beside
+        self.folders: dict[str, dict[tuple[str, ...], dict[int, Path]]] = {}
+
+    def jobs(self) -> Iterator[Job]:
+        for name, stage in self.study.stages.items():
+            found = self.folders[name] = {}
+            taken: dict[str, str] = {}
+            for values in self._combinations(name, stage):
+                seeds = found[tuple(values.values())] = {}
+                for seed in stage.seeds or self.study.seeds:
+                    job = self._job(name, stage, values, seed)
+                    label = "-".join(values.values())
+                    if taken.setdefault(str(job.folder), label) != label:
+                        raise ConfigError(
+                            f'stages.{name}: the values "{taken[str(job.folder)]}" and "{label}" would share the '
+                            f'folder "{job.folder}": rename one.'
+                        )
+                    seeds[seed] = job.folder
+                    yield job
+
+    def _combinations(self, name: str, stage: StageConfig) -> Iterator[dict[str, str]]:
+        axes = [self.study.axes[axis] for axis in stage.axes]
+        for values in itertools.product(*axes):
+            chosen = dict(zip(stage.axes, values, strict=True))
+            if all(self.study.axes[axis][value].get(name, {}) is not None for axis, value in chosen.items()):
+                yield chosen
+
+    def _job(self, name: str, stage: StageConfig, values: dict[str, str], seed: int) -> Job:
+        path = Path(self.study.output) / RUNS / name
+        if values:
+            path /= "-".join(_file_name(value) for value in values.values())
+        path /= f"seed-{seed}"
+        changes: Tree = stage.set
+        for axis, value in values.items():
+            changes = lay(changes, self.study.axes[axis][value].get(name) or {})
+        place = ", ".join([f"stages.{name}", *(f"{axis} {value}" for axis, value in values.items())])
+        needs: list[Path] = []
+        try:
+            filled = self._filled(changes, values, seed, needs)
+            settings = filled if stage.run == "measure" else self._config(stage, filled, path, seed)
+        except SeqbertError as error:
+            raise type(error)(f"{place}: {error}") from error
+        return Job(name, stage.run, stage.function, values, seed, path, settings, tuple(dict.fromkeys(needs)))
+
+    def _config(self, stage: StageConfig, changes: Tree, path: Path, seed: int) -> Tree:
+        if stage.run == "pretrain":
+            from seqbert.training.pretrain_config import PretrainConfig as Schema
+            from seqbert.training.pretrain_config import load_config as check
+        else:
+            from seqbert.training.finetune_config import FinetuneConfig as Schema  # type: ignore[assignment]
+
+            check = None  # type: ignore[assignment]  # what init lacks is known when it has been trained
+        assert stage.config is not None
+        own = None if self.beside is None else self.beside / stage.config
+        source = own if own is not None and own.is_file() else stage.config
+        base = config_tree.to_dict(config_tree.load(Schema, source))
+        tree = lay(base, changes) | {"output": str(path), SEED: seed}
+        if "domains" in tree:
+            tree["domains"] = {name: part for name, part in tree["domains"].items() if part is not None}
+        checked = config_tree.load(Schema, tree) if check is None else check(tree)
+        return config_tree.to_dict(checked)
+
+    def _filled(self, tree: Any, values: Mapping[str, str], seed: int, needs: list[Path]) -> Any:
+        """The tree with each placeholder replaced by what it stands for."""
+        if isinstance(tree, Mapping):
+            return {key: self._filled(item, values, seed, needs) for key, item in tree.items()}
+        if isinstance(tree, list):
+            return [self._filled(item, values, seed, needs) for item in tree]
+        if not isinstance(tree, str):
+            return tree
+        whole = PLACEHOLDER.fullmatch(tree)
+        if whole:
+            return self._meaning(whole[1], values, seed, needs)
+        return PLACEHOLDER.sub(lambda match: str(self._meaning(match[1], values, seed, needs)), tree)
+
+    def _meaning(self, name: str, values: Mapping[str, str], seed: int, needs: list[Path]) -> Any:
+        if name == SEED:
+            return seed
+        if name == INIT:
+            if self.study.init is None:
+                raise ConfigError("this study begins from given weights: name them with --init.")
+            return self.study.init
+        if name.startswith(DATA) and name.removeprefix(DATA) in self.study.data.files:
+            file = self.study.data.files[name.removeprefix(DATA)]
+            folder = self.study.data.folder
+            return file.otherwise if folder is None else str(Path(folder) / file.path)
+        if name in values:
+            return values[name]
+        if name not in self.folders:
+            known = [SEED, INIT, *(DATA + file for file in self.study.data.files), *values, *self.folders]
+            raise ConfigError(f'"{{{name}}}" stands for nothing.{nearest(name, known)} There are: {", ".join(known)}.')
+        needed = self.study.stages[name].axes
+        if missing := [axis for axis in needed if axis not in values]:
+            raise ConfigError(
+                f'"{{{name}}}" is one run for each value of {", ".join(missing)}, which are no axes here.'
+            )
+        seeds = self.folders[name].get(tuple(values[axis] for axis in needed))
+        if seeds is None:
+            return None  # left out for these values
+        if len(seeds) > 1 and seed not in seeds:
+            raise ConfigError(f'"{{{name}}}" was not run for seed {seed}, but for {", ".join(map(str, seeds))}.')
+        folder = seeds[seed] if seed in seeds else next(iter(seeds.values()))
+        needs.append(folder)
+        return str(folder)
+
+
+def _file_name(value: str) -> str:
+    """A value as part of a path.
+
+    >>> _file_name("15 % masked"), _file_name("+ BiLSTM")
+    ('15_masked', '+_BiLSTM')
+    """
+    return re.sub(r"[^\w.+=-]+", "_", value).strip("_.") or "_"
