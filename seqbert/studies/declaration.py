@@ -172,13 +172,13 @@ class StudyConfig:
             if axis == SEED:
                 raise ConfigError('axes has one called "seed", which every stage has anyway: change seeds.')
             for value, changes in values.items():
-                for stage in changes:
-                    self._known(stage, self.stages, f'axes.{axis}."{value}"', "stage")
+                for changed in changes:
+                    self._known(changed, self.stages, f'axes.{axis}."{value}"', "stage")
         for name, stage in self.stages.items():
             for axis in stage.axes:
                 self._known(axis, self.axes, f"stages.{name}.axes", "axis")
-        for kind, entries in (("tables", self.tables), ("pictures", self.pictures), ("claims", self.claims)):
-            for number, entry in enumerate(entries):
+        for kind in ("tables", "pictures", "claims"):
+            for number, entry in enumerate(getattr(self, kind)):
                 self._check_entry(f"{kind}[{number}]", entry)
 
     def _check_entry(self, place: str, entry: TableConfig | PictureConfig | ClaimConfig) -> None:

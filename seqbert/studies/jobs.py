@@ -185,9 +185,9 @@ class _Planner:
             return None  # left out for these values
         if len(seeds) > 1 and seed not in seeds:
             raise ConfigError(f'"{{{name}}}" was not run for seed {seed}, but for {", ".join(map(str, seeds))}.')
-        folder = seeds[seed] if seed in seeds else next(iter(seeds.values()))
-        needs.append(folder)
-        return str(folder)
+        run = seeds[seed] if seed in seeds else next(iter(seeds.values()))
+        needs.append(run)
+        return str(run)
 
 
 def _file_name(value: str) -> str:

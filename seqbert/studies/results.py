@@ -115,7 +115,7 @@ def _parameters(weights: Path) -> int:
     """How many numbers a file of weights holds, read off its head."""
     from safetensors import safe_open
 
-    with safe_open(weights, framework="numpy") as file:  # type: ignore[no-untyped-call]
+    with safe_open(weights, framework="numpy") as file:
         return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
 
 
