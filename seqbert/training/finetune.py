@@ -23,6 +23,7 @@ from seqbert.data.whole import replace_folder, write_json, write_text
 from seqbert.errors import CheckpointError, ConfigError
 from seqbert.models import hub
 from seqbert.models.adaptation import add_lora, freeze, reinitialise_top
+from seqbert.models.hub_tokenizer import load_tokenizer
 from seqbert.models.model import Model
 from seqbert.tasks import Sequencing, Source, build_task
 from seqbert.training.checkpoint import Checkpoints
@@ -36,6 +37,7 @@ from seqbert.training.initialise import Initial, build_model, encoder_config, fi
 from seqbert.training.loader import ENDLESS, load_steps
 from seqbert.training.logging import Console, MetricsLog, read_metrics
 from seqbert.training.loop import Loop, LoopSettings
+from seqbert.training.mapped import map_vocabulary
 from seqbert.training.optimizers import build_optimizer
 from seqbert.training.parallel import World, job_name, join
 from seqbert.training.preparation import check_keeps, read_tokenizer
@@ -183,7 +185,7 @@ class _Runs:
     def _tokenizer(self) -> str:
         """The tokenizer of the run, as JSON: a given one, that of init, or a new one over the training records."""
         part = self.config.domain
-        kept = None if self.initial is None or part.vocabulary == "replace" else self.initial.tokenizer(self.name)
+        kept = None if self.initial is None or part.vocabulary != "keep" else self.initial.tokenizer(self.name)
         if part.tokenizer is not None:
             given = read_tokenizer(Path(part.tokenizer), "domain.tokenizer")
             check_keeps(kept, given, "domain")
@@ -211,6 +213,13 @@ class _Runs:
                 for part, source in self.sources.items()
             },
         )
+
+    def mapped(self, seed: int) -> dict[str, int]:
+        """The seed of the map from the domain's tokens to words of init, if that is asked for."""
+        part = self.config.domain
+        if part.vocabulary != "map":
+            return {}
+        return {self.name: seed if part.map_seed is None else part.map_seed}
 
     def _say_start(self) -> None:
         for part, source in self.sources.items():
@@ -360,6 +369,13 @@ class _Run:
             training = dataclasses.replace(self.config.training, seeds=1)
             alone = dataclasses.replace(self.config, output=str(self.folder.path), seed=self.seed, training=training)
             write_text(self.folder.config, config_tree.dump(alone))
+        for map_seed in self.runs.mapped(self.seed).values():
+            assert self.runs.initial is not None
+            giver = self.runs.initial.giver(self.runs.name)
+            old, new = load_tokenizer(giver.folder), Tokenizer.from_str(self.runs.tokenizer_json)
+            words = map_vocabulary(old, new, map_seed)
+            named = {new.id_to_token(one): old.id_to_token(other) for one, other in sorted(words.items())}
+            write_json(self.folder.vocabulary_map, named)
 
     def _model(self) -> Model:
         runs, training = self.runs, self.config.training
@@ -374,6 +390,8 @@ class _Run:
             replaced,
             self.config.features,
             {self.task.head},
+            mapped=runs.mapped(self.seed),
+            parts=self.config.init_parts,
         )
         if self.seed == self.config.seed:
             for note in notes:
@@ -402,7 +420,10 @@ class _Run:
         initial = self.runs.initial
         if initial is None:
             return whole or frozen.embeddings or frozen.layers > 0
-        new_words = config.domain.vocabulary == "replace" or self.runs.name not in initial.checkpoints
+        if config.init_parts != "all" and (whole or frozen.layers > 0):
+            return True
+        kept = self.runs.name in initial.checkpoints and config.domain.vocabulary != "replace"
+        new_words = config.init_parts == "shape" or not (kept or config.domain.vocabulary == "map")
         return new_words and (whole or frozen.embeddings)
 
     def _training_source(self) -> Source:

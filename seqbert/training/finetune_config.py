@@ -42,8 +42,11 @@ class FinetuneDomainConfig:
     """Most entries of a new vocabulary; null: the domain's default. Read only where there is a new one."""
     tokenizer: str | None = None
     """A tokenizer.json to use, or the folder that holds it; null: that of init, else a new one."""
-    vocabulary: Literal["keep", "replace"] = "keep"
-    """What becomes of the vocabulary of init: kept, or replaced by a new one with new embeddings."""
+    vocabulary: Literal["keep", "replace", "map"] = "keep"
+    """What becomes of the vocabulary of init: kept; replaced by a new one with new embeddings; or replaced by a new one
+    each of whose tokens is given the embedding of a word of the old one (Kao and Lee 2021)."""
+    map_seed: int | None = None
+    """Keys which word each token is given; null: the run's seed."""
 
     @classmethod
     def field_types(cls, key: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,6 +183,8 @@ class FinetuneConfig:
     """Keys new weights, the order of the records and dropout."""
     init: str | None = None
     """A run or a Hugging Face folder to begin from; null: random weights."""
+    init_parts: Literal["all", "embeddings", "shape"] = "all"
+    """What is taken of init: all weights; the embeddings, while the blocks are drawn anew; or none but its shape."""
     task: TaskConfig = dataclasses.field(default_factory=ClassificationConfig)
     """What is predicted."""
     data: FinetuneDataConfig = dataclasses.field(default_factory=FinetuneDataConfig)
@@ -197,6 +202,9 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed is {self.seed}, and it must be at least 0 and below 2^63.")
+        if self.init is None and (self.init_parts != "all" or self.domain.vocabulary == "map"):
+            key = "init_parts" if self.init_parts != "all" else "domain.vocabulary"
+            raise ConfigError(f"{key} says what is taken of init, and init is null: name weights, or leave it out.")
         if self.training.reinitialise and self.training.lora is not None:
             raise ConfigError(
                 "training.reinitialise: with training.lora the blocks that are drawn anew would stay random; set "

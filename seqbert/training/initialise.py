@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from seqbert.models.hub_tokenizer import load_tokenizer
 from seqbert.models.initialisation import Undrawn
 from seqbert.models.lstm import FeaturesConfig
 from seqbert.models.model import Model
+from seqbert.training.mapped import map_vocabulary
 from seqbert.training.run_folder import RunFolder, domains_of, open_run
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 FREE = ("dropout", "causal", "initializer_range", "position_init", "attention_init", "bias_init")
 """What a config may ask for whatever the initial weights have: the use of them, and how others begin."""
+
+InitParts = Literal["all", "embeddings", "shape"]
+"""What is taken of initial weights: all of them, the embeddings alone, or none but the shape."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -44,6 +48,21 @@ class Initial:
     def config(self) -> EncoderConfig:
         """Shape of the encoder."""
         return next(iter(self.checkpoints.values())).config
+
+    def giver(self, vocabulary: str) -> hub.Checkpoint:
+        """The checkpoint whose words a vocabulary can be mapped onto: its own, or the only one there is.
+
+        Raises:
+            CheckpointError: There are several others.
+        """
+        if vocabulary in self.checkpoints:
+            return self.checkpoints[vocabulary]
+        if len(self.checkpoints) > 1:
+            raise CheckpointError(
+                f'"{self.source}" (init) has the vocabularies {", ".join(self.checkpoints)}, and it is unclear onto '
+                f'which of them "{vocabulary}" is to be mapped: name the folder of one, such as model/NAME in the run.'
+            )
+        return next(iter(self.checkpoints.values()))
 
     def tokenizer(self, vocabulary: str) -> str | None:
         """The tokenizer that goes with the embeddings of a vocabulary, as JSON; None where there are none."""
@@ -114,6 +133,8 @@ def build_model(
     features: FeaturesConfig | None = None,
     fresh: Collection[str] = (),
     frequencies: Mapping[str, np.ndarray] | None = None,
+    mapped: Mapping[str, int] | None = None,
+    parts: InitParts = "all",
 ) -> tuple[Model, list[str]]:
     """The model with its initial weights.
 
@@ -127,6 +148,8 @@ def build_model(
         features: What the heads stand on, if not on the encoder's output.
         fresh: Kinds of heads whose last layer is new though ``initial`` may have one.
         frequencies: How frequent the tokens of each vocabulary are, for biases that begin so; read without ``initial``.
+        mapped: Vocabularies whose words are given the embeddings of words of ``initial``, and the seeds of that map.
+        parts: What is taken of ``initial``.
 
     Returns:
         The model, and a line for each thing the user should know about how it was put together.
@@ -145,7 +168,11 @@ def build_model(
         if name in sizes
     }
     for name in known.keys() & set(replaced):
-        known[name] = _with_new_words(known[name], tokenizers[name], config, seed)
+        known[name] = _with_words(known[name], tokenizers[name], config, seed)
+    for name, map_seed in (mapped or {}).items():
+        giver = dataclasses.replace(initial.giver(name), config=config)
+        words = map_vocabulary(load_tokenizer(giver.folder), tokenizers[name], map_seed)
+        known[name] = _with_words(giver, tokenizers[name], config, seed, words)
     old_sizes = {name: known[name].vocab_size if name in known else sizes[name] for name in sizes}
     with Undrawn():
         model = Model(config, old_sizes, heads, features, mask_ids)
@@ -162,6 +189,9 @@ def build_model(
     without = [name for name in sizes if name not in known]
     if without:
         notes.append(f"newly initialised: embeddings and heads of {', '.join(without)}")
+    if parts != "all":
+        model.initialise(seed, None if parts == "shape" else ["encoder.blocks", "encoder.final_norm", "heads"])
+        notes.append(f"all weights{' but the embeddings' * (parts == 'embeddings')} are drawn anew")
     return model, notes
 
 
@@ -173,12 +203,29 @@ def _load_shared(model: Model, checkpoint: hub.Checkpoint) -> None:
             parameters[name].copy_(tensor)
 
 
-def _with_new_words(
-    checkpoint: hub.Checkpoint, tokenizer: Tokenizer, config: EncoderConfig, seed: int
+def _with_words(
+    checkpoint: hub.Checkpoint,
+    tokenizer: Tokenizer,
+    config: EncoderConfig,
+    seed: int,
+    words: Mapping[int, int] | None = None,
 ) -> hub.Checkpoint:
-    """The checkpoint for another vocabulary: new word embeddings, but for the special tokens, which stay."""
+    """The checkpoint for another vocabulary.
+
+    Args:
+        checkpoint: The weights.
+        tokenizer: That of the new vocabulary.
+        config: The encoder's shape.
+        seed: Of new word embeddings.
+        words: The old id that each new id takes its embedding from, where it takes one; None: special tokens keep
+            theirs, and the others are new.
+    """
     size = tokenizer.get_vocab_size()
-    old_tokenizer = load_tokenizer(checkpoint.folder)
+    if words is None:
+        old_tokenizer = load_tokenizer(checkpoint.folder)
+        ids = {token: (tokenizer.token_to_id(token), old_tokenizer.token_to_id(token)) for token in SPECIAL_TOKENS}
+        words = {new: old for new, old in ids.values() if new is not None and old is not None}
+    new_ids, old_ids = list(words), list(words.values())
     tensors = dict(checkpoint.tensors)
     for name, tensor in checkpoint.tensors.items():
         if len(tensor) == checkpoint.vocab_size and (
@@ -188,10 +235,7 @@ def _with_new_words(
             rows = torch.zeros(size, *tensor.shape[1:])
             if tensor.ndim > 1:
                 rows.normal_(0, config.initializer_range, generator=generator)
-            for token in SPECIAL_TOKENS:
-                old, new = old_tokenizer.token_to_id(token), tokenizer.token_to_id(token)
-                if old is not None:
-                    rows[new] = tensor[old]
+            rows[new_ids] = tensor[old_ids].to(rows.dtype)
             tensors[name] = rows
     return dataclasses.replace(checkpoint, vocab_size=size, tensors=tensors)
 

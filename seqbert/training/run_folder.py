@@ -72,6 +72,11 @@ class RunFolder:
         return self.path / "task.json"
 
     @property
+    def vocabulary_map(self) -> Path:
+        """Which word of init each token was given, where ``domain.vocabulary`` is map."""
+        return self.path / "vocabulary_map.json"
+
+    @property
     def evaluation(self) -> Path:
         """Metrics, predictions and pictures."""
         return self.path / "evaluation"
@@ -167,6 +172,7 @@ class RunFolder:
         """Removes what a run writes, and nothing else that may lie there."""
         for name in ("checkpoints", "tokenizers", "model", "evaluation", "seeds", "tensorboard"):
             shutil.rmtree(self.path / name, ignore_errors=True)
+        self.vocabulary_map.unlink(missing_ok=True)
         for name in ("data.json", "metrics.jsonl", "result.json", "task.json", "import.json", "report.html", JOB):
             (self.path / name).unlink(missing_ok=True)
         self.config.unlink(missing_ok=True)  # last, so that until then it is the folder of a run
