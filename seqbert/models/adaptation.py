@@ -100,7 +100,7 @@ def reinitialise_top(model: Model, layers: int, seed: int) -> None:
     _check_layers(model, layers, "drawn anew")
     if not layers:
         return
-    if model.features is not None:
+    if model.is_frozen:
         raise ConfigError("reinitialise draws blocks anew, and features never train them: leave one of them out.")
     count = len(model.encoder.blocks)
     blocks = [f"encoder.blocks.{number}" for number in range(count - layers, count)]
@@ -123,7 +123,7 @@ def add_lora(model: Model, config: LoRAConfig, seed: int) -> None:
         ConfigError: The model has features, for which the encoder is not trained.
     """
     if model.features is not None:
-        raise ConfigError("lora updates the encoder, and features keep it as it is: leave one of them out.")
+        raise ConfigError("lora updates the encoder, and features keep it, or train it whole: leave one of them out.")
     model.encoder.requires_grad_(False)
     for number, block in enumerate(model.encoder.blocks):
         for target in config.targets:

@@ -18,7 +18,9 @@ _LEAST_BLOCKS = {"second_to_last": 2, "sum_last_four": 4, "concat_last_four": 4}
 
 @dataclasses.dataclass(frozen=True)
 class FeaturesConfig:
-    """Features of a frozen encoder in place of fine-tuning it (Devlin et al. 2019, section 5.3, table 7).
+    """What the heads stand on in place of the last hidden states.
+
+    Features of a frozen encoder (Devlin et al. 2019, section 5.3, table 7), or an LSTM that is trained with it.
 
     Raises:
         ConfigError: A value cannot be used.
@@ -33,6 +35,8 @@ class FeaturesConfig:
     """Width of the LSTM in each direction (Devlin et al. 2019, section 5.3)."""
     lstm_layers: int = 2
     """Layers of the bidirectional LSTM; 0: the heads stand on the hidden states themselves."""
+    frozen: bool = True
+    """Whether the encoder is kept as it is; else it is trained too, with the LSTM on top (the same paper, table 5)."""
 
     def __post_init__(self) -> None:
         if self.lstm_hidden < 1:

@@ -25,7 +25,7 @@ class Model(nn.Module):
     ``model(batch)`` gives a row a token; ``model.heads[vocabulary][kind]`` takes the rows of its targets: of tokens for
     "masked_lm", "tagging" and "span", of the sequences' first tokens for "pair", "classification" and "choice".
 
-    With features, the rows are built from the layers of the encoder, which is frozen and has no dropout.
+    With features, the rows are built from the layers of the encoder; where that is frozen, it has no dropout.
 
     Args:
         config: The encoder's shape.
@@ -57,7 +57,7 @@ class Model(nn.Module):
             raise ConfigError('the head "masked_lm" stands on the encoder itself, and the model has features')
         self.encoder = Encoder(config, vocabularies, mask_ids)
         self.features = None if features is None else Features(features, config)
-        if self.features is not None:
+        if self.is_frozen:
             self.encoder.requires_grad_(False).eval()
         self.heads = by_vocabulary(
             {
@@ -81,17 +81,22 @@ class Model(nn.Module):
         """
         if self.features is None:
             return cast(Tensor, self.encoder(batch, rows=rows))
-        with torch.no_grad():
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             output = cast(EncoderOutput, self.encoder(batch, layers=True))
         features = cast(Tensor, self.features(output.layers, batch.lengths))
         return features if rows is None else features[rows]
 
     def train(self, mode: bool = True) -> Self:
-        """Switches dropout on or off; under features the encoder keeps it off (Devlin et al. 2019, section 5.3)."""
+        """Switches dropout on or off; a frozen encoder keeps it off (Devlin et al. 2019, section 5.3)."""
         super().train(mode)
-        if self.features is not None:
+        if self.is_frozen:
             self.encoder.eval()
         return self
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether features stand on the encoder that keep it as it is."""
+        return self.features is not None and self.features.config.frozen
 
     @property
     def width(self) -> int:

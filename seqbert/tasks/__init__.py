@@ -9,7 +9,7 @@ from seqbert.tasks.classification import Classification, ClassificationConfig
 from seqbert.tasks.regression import Regression, RegressionConfig
 from seqbert.tasks.span import SpanAnswering, SpanConfig
 from seqbert.tasks.tagging import Tagging, TaggingConfig
-from seqbert.tasks.task import Prediction, Sequencing, Source, Task
+from seqbert.tasks.task import PooledTask, Prediction, Sequencing, Source, Task
 
 TaskConfig: TypeAlias = ClassificationConfig | RegressionConfig | TaggingConfig | SpanConfig | ChoiceConfig
 
@@ -28,4 +28,4 @@ def build_task(config: TaskConfig) -> Task[Any]:
     return TASKS[config.name](config)
 
 
-__all__ = ["TASKS", "Prediction", "Sequencing", "Source", "Task", "TaskConfig", "build_task"]
+__all__ = ["TASKS", "PooledTask", "Prediction", "Sequencing", "Source", "Task", "TaskConfig", "build_task"]

@@ -319,7 +319,14 @@ class Task(ABC, Generic[Config]):
 
 
 class PooledTask(Task[Config]):
-    """A task whose head reads the first token of each sequence and gives a row of outputs a sequence."""
+    """A task whose head reads one token of each sequence and gives a row of outputs a sequence.
+
+    Attributes:
+        reads_last: Whether it is the last token, as for a causal encoder, whose first one has seen nothing but itself
+            (Radford et al. 2018, section 3.2); else it is the first.
+    """
+
+    reads_last = False
 
     def target(self, source: Source, chosen: np.ndarray, variants: np.ndarray | None = None) -> Target:
         """The label of each sequence's record."""
@@ -330,8 +337,8 @@ class PooledTask(Task[Config]):
         )
 
     def rows(self, batch: PackedBatch) -> Tensor:
-        """The first token of each sequence, ``[sequences]``."""
-        return batch.cu_seqlens[:-1].long()
+        """The token of each sequence that is read, ``[sequences]``."""
+        return batch.cu_seqlens[1:].long() - 1 if self.reads_last else batch.cu_seqlens[:-1].long()
 
     def logits(self, hidden: Tensor, batch: PackedBatch, heads: Mapping[str, nn.Module]) -> Tensor:
         """``[sequences, outputs]``."""

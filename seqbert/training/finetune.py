@@ -25,7 +25,7 @@ from seqbert.models import hub
 from seqbert.models.adaptation import add_lora, freeze, reinitialise_top
 from seqbert.models.hub_tokenizer import load_tokenizer
 from seqbert.models.model import Model
-from seqbert.tasks import Sequencing, Source, build_task
+from seqbert.tasks import PooledTask, Sequencing, Source, build_task
 from seqbert.training.checkpoint import Checkpoints
 from seqbert.training.device import Device
 from seqbert.training.evaluation import Metrics, averaged_outputs
@@ -143,6 +143,12 @@ class _Runs:
                 "model.max_position_embeddings where the weights are new."
             )
         self.task = build_task(config.task)
+        if self.encoder.causal and isinstance(self.task, PooledTask):
+            self.task.reads_last = True
+            self.note(
+                "The encoder is causal, so that the task's head reads the last token of a sequence; classes of "
+                "transformers would read the first one."
+            )
 
     def carry_out(self) -> FinetuneResult:
         with self.resuming.place():
@@ -416,7 +422,8 @@ class _Run:
     def _is_random_part_frozen(self) -> bool:
         """Whether weights that no pretraining made are kept from training."""
         config, frozen = self.config, self.config.training.freeze
-        whole = config.features is not None or config.training.lora is not None
+        features = config.features is not None and config.features.frozen
+        whole = features or config.training.lora is not None
         initial = self.runs.initial
         if initial is None:
             return whole or frozen.embeddings or frozen.layers > 0

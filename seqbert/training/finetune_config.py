@@ -192,7 +192,8 @@ class FinetuneConfig:
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     """The encoder, where init is null; dropout is read in any case."""
     features: FeaturesConfig | None = None
-    """Train a BiLSTM on the layers of a frozen encoder instead of the encoder (Devlin et al. 2019, section 5.3)."""
+    """Train a BiLSTM on the layers of an encoder: of a frozen one, instead of it (Devlin et al. 2019, section 5.3), or
+    together with it."""
     training: FinetuneTrainingConfig = dataclasses.field(default_factory=FinetuneTrainingConfig)
     """How long and how fast."""
     run: RunConfig = dataclasses.field(default_factory=lambda: RunConfig(workers=0, checkpoint_every=500, keep=1))
@@ -212,7 +213,7 @@ class FinetuneConfig:
             )
         if self.features is not None and self.training.lora is not None:
             raise ConfigError(
-                "features and training.lora: with features the encoder is frozen; set one of them to null."
+                "features and training.lora: under features the encoder is frozen or trained whole; set one to null."
             )
 
 

@@ -38,7 +38,7 @@ def map_vocabulary(old: Tokenizer, new: Tokenizer, seed: int) -> dict[int, int]:
     wanted = sorted(set(asked.values()) - set(kept))
     if len(wanted) > len(words):
         raise ConfigError(
-            f"The domain's vocabulary has {len(wanted):,} tokens, and the one of init has {len(words):,} whole words to "
+            f"The domain's vocabulary has {len(wanted):,} tokens, and that of init has {len(words):,} whole words to "
             "stand for them: make a smaller one (domain.vocab_size), or set domain.vocabulary to replace."
         )
     draw = np.random.Generator(np.random.Philox(key=[seed, stream("mapped words")]))
