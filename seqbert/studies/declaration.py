@@ -25,6 +25,13 @@ class FileConfig:
     """Where it lies inside the folder that --data.folder names."""
     otherwise: str | None = None
     """What is taken without a folder: "sample", or a path; null: the folder has to be given."""
+    read: dict[str, Any] | None = None
+    """For labelled data: keys of a finetune's data section that say how what lies at path is read, train among them;
+    ``"{data.NAME}"`` then stands for the whole section."""
+
+    def __post_init__(self) -> None:
+        if self.read is not None and "train" not in self.read:
+            raise ConfigError("read has no train: it names the file inside path.")
 
 
 @dataclasses.dataclass
@@ -153,7 +160,7 @@ class StudyConfig:
     seeds: list[int] = dataclasses.field(default_factory=lambda: [0, 1, 2])
     """Each job is done once for each."""
     axes: dict[str, dict[str, dict[str, Any]]] = dataclasses.field(default_factory=dict)
-    """What is varied: axis, value, and what that changes in each stage; null leaves the stage out."""
+    """What is varied: axis, value, and what that changes in each stage, its config among it; null leaves it out."""
     tables: list[TableConfig] = dataclasses.field(default_factory=list)
     """What is tabulated."""
     pictures: list[PictureConfig] = dataclasses.field(default_factory=list)

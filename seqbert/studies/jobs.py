@@ -11,7 +11,7 @@ from typing import Any
 
 from seqbert import config as config_tree
 from seqbert.errors import ConfigError, SeqbertError, nearest
-from seqbert.studies.declaration import SEED, StageConfig, StudyConfig, Tree, lay
+from seqbert.studies.declaration import SEED, FileConfig, StageConfig, StudyConfig, Tree, lay
 
 PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
 """What stands for a file, for init, for a run of another stage, or for the seed."""
@@ -116,14 +116,14 @@ class _Planner:
         if values:
             path /= "-".join(_file_name(value) for value in values.values())
         path /= f"seed-{seed}"
-        changes: Tree = stage.set
-        for axis, value in values.items():
-            changes = lay(changes, self.study.axes[axis][value].get(name) or {})
+        pieces = [stage.set, *(self.study.axes[axis][value].get(name, {}) for axis, value in values.items())]
         place = ", ".join([f"stages.{name}", *(f"{axis} {value}" for axis, value in values.items())])
         needs: list[Path] = []
         try:
-            filled = self._filled(changes, values, seed, needs)
-            settings = filled if stage.run == "measure" else self._config(stage, filled, path, seed)
+            changes: Tree = {}
+            for piece in pieces:
+                changes = lay(changes, self._filled(piece, values, seed, needs))
+            settings = changes if stage.run == "measure" else self._config(stage, changes, path, seed)
         except SeqbertError as error:
             raise type(error)(f"{place}: {error}") from error
         return Job(name, stage.run, stage.function, values, seed, path, settings, tuple(dict.fromkeys(needs)))
@@ -136,9 +136,9 @@ class _Planner:
             from seqbert.training.finetune_config import FinetuneConfig as Schema  # type: ignore[assignment]
 
             check = None  # type: ignore[assignment]  # what init lacks is known when it has been trained
-        assert stage.config is not None
-        own = None if self.beside is None else self.beside / stage.config
-        source = own if own is not None and own.is_file() else stage.config
+        named = str(changes.pop("config", stage.config))
+        own = None if self.beside is None else self.beside / named
+        source = own if own is not None and own.is_file() else named
         base = config_tree.to_dict(config_tree.load(Schema, source))
         tree = lay(base, changes) | {"output": str(path), SEED: seed}
         if "domains" in tree:
@@ -168,8 +168,7 @@ class _Planner:
             return self.study.init
         if name.startswith(DATA) and name.removeprefix(DATA) in self.study.data.files:
             file = self.study.data.files[name.removeprefix(DATA)]
-            folder = self.study.data.folder
-            return file.otherwise if folder is None else str(Path(folder) / file.path)
+            return self._data(file)
         if name in values:
             return values[name]
         if name not in self.folders:
@@ -188,6 +187,13 @@ class _Planner:
         run = seeds[seed] if seed in seeds else next(iter(seeds.values()))
         needs.append(run)
         return str(run)
+
+    def _data(self, file: FileConfig) -> Any:
+        folder = self.study.data.folder
+        where = file.otherwise if folder is None else str(Path(folder) / file.path)
+        if file.read is None:
+            return where
+        return {"train": where} if folder is None else {"folder": where} | file.read
 
 
 def _file_name(value: str) -> str:

@@ -380,7 +380,7 @@ class _Run:
             giver = self.runs.initial.giver(self.runs.name)
             old, new = load_tokenizer(giver.folder), Tokenizer.from_str(self.runs.tokenizer_json)
             words = map_vocabulary(old, new, map_seed)
-            named = {new.id_to_token(one): old.id_to_token(other) for one, other in sorted(words.items())}
+            named = {str(new.id_to_token(one)): old.id_to_token(other) for one, other in sorted(words.items())}
             write_json(self.folder.vocabulary_map, named)
 
     def _model(self) -> Model:
