@@ -18,6 +18,7 @@ Rows = list[dict[str, dict[str, Any]]]
 
 PLACES = {
     "parameters": "seqbert.studies.representations:parameters",
+    "texts": "seqbert.studies.documents:texts",
 }
 """Where each function is, so that only the one that is asked for is imported."""
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seqbert.errors import ConfigError
+from seqbert.training.device import multiplies_bf16
 
 
 @dataclasses.dataclass
@@ -153,8 +154,9 @@ class BertAdam(torch.optim.Optimizer):
 class Muon(torch.optim.Optimizer):
     """Momentum whose updates are made orthogonal (Jordan et al. 2024): ``torch.optim.Muon``, many matrices at a time.
 
-    Matrices of one shape go through the Newton-Schulz iteration together, in bf16: on a GPU a step is a few dozen large
-    products instead of a thousand small ones.
+    Matrices of one shape go through the Newton-Schulz iteration together: on a GPU a step is a few dozen large products
+    instead of a thousand small ones. The iteration is in bf16, or in fp32 where the device has no instructions for
+    that: a processor that imitates bf16 takes many times as long.
 
     Args:
         groups: Parameter groups of matrices, as for any optimizer.
@@ -203,7 +205,8 @@ class Muon(torch.optim.Optimizer):
         means = [self._mean(parameter) for parameter in parameters]
         torch._foreach_lerp_(means, gradients, 1 - group["momentum"])
         directions = torch._foreach_lerp(gradients, means, group["momentum"]) if group["nesterov"] else means
-        updates = orthogonal(torch.stack([one.bfloat16() for one in directions]), group["ns_steps"])
+        precision = torch.bfloat16 if multiplies_bf16(parameters[0].device) else torch.float32
+        updates = orthogonal(torch.stack([one.to(precision) for one in directions]), group["ns_steps"])
         torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
         length = group["lr"] * _length(parameters[0].shape, group["adjust_lr_fn"])
         torch._foreach_add_(parameters, list(updates.to(parameters[0].dtype).unbind()), alpha=-length)

@@ -141,13 +141,14 @@ def test_muon_updates_many_matrices_as_that_of_pytorch_updates_each(nesterov: bo
         own.step()
         peer.step()
     for one, two, weight in zip(ours, theirs, weights, strict=True):
-        assert (one - two).abs().max() <= 2**-8 * (two - weight).abs().max()  # bf16's rounding of the update
+        # Theirs is in bf16, rounded anew in each product; ours too where the processor has it, else in fp32.
+        assert (one - two).abs().max() <= 2**-5 * (two - weight).abs().max()
 
 
 def test_an_orthogonal_matrix_has_singular_values_near_1() -> None:
     """Jordan et al. 2024: five steps take them into about 0.7 to 1.2, unless they are very small."""
     matrices = torch.randn(3, 16, 64, generator=torch.Generator().manual_seed(0))
-    for found in (orthogonal(matrices.bfloat16(), 5), orthogonal(matrices.mT.bfloat16(), 5)):
+    for found in (orthogonal(matrices, 5), orthogonal(matrices.mT.bfloat16(), 5)):
         values = torch.linalg.svdvals(found.float())
         assert values.min() > 0.6 and values.max() < 1.3
 
