@@ -171,6 +171,8 @@ class _Planner:
             return self._data(file)
         if name in values:
             return values[name]
+        if name in self.study.stages and name not in self.folders:
+            raise ConfigError(f'"{{{name}}}" is a stage that stands behind this one: move it up.')
         if name not in self.folders:
             known = [SEED, INIT, *(DATA + file for file in self.study.data.files), *values, *self.folders]
             raise ConfigError(f'"{{{name}}}" stands for nothing.{nearest(name, known)} There are: {", ".join(known)}.')

@@ -55,9 +55,15 @@ def result_file(job: Job) -> Path:
     return job.folder / (ROWS if job.run == "measure" else "result.json")
 
 
-def numbers_of(jobs: Iterable[Job]) -> list[Number]:
-    """All numbers of the jobs that are done."""
-    return [number for job in jobs if result_file(job).is_file() for number in _of_job(job)]
+def numbers_of(jobs: Iterable[Job], seconds: Mapping[Path, float]) -> list[Number]:
+    """All numbers of the jobs that are done, and how many ``seconds`` each took, by its folder."""
+    found = []
+    for job in jobs:
+        if result_file(job).is_file():
+            found += _of_job(job)
+            if job.folder in seconds:
+                found.append(Number(job.stage, dict(job.values), job.seed, "seconds", seconds[job.folder]))
+    return found
 
 
 def _of_job(job: Job) -> Iterator[Number]:
@@ -92,12 +98,12 @@ def _of_finetuning(content: Mapping[str, Any]) -> Iterator[tuple[dict[str, str],
 
 
 def _cost(job: Job) -> dict[str, float]:
-    """Steps, tokens and seconds of training, and the number of parameters, as far as they are known."""
+    """Steps and tokens of training, and the number of parameters, as far as they are known."""
     found: dict[str, float] = {}
     for row in training_rows(job):
-        found |= {key: float(row[key]) for key in ("tokens", "seconds") if _is_number(row.get(key))}
-        if _is_number(row.get("step")):
-            found["steps"] = float(row["step"])
+        found |= {
+            name: float(row[key]) for name, key in (("tokens", "tokens"), ("steps", "step")) if _is_number(row.get(key))
+        }
     for weights in sorted((job.folder / "model").rglob("model.safetensors"))[:1]:
         found["parameters"] = float(_parameters(weights))
     return found

@@ -67,19 +67,21 @@ def study(
     with folder.locked():
         write_text(folder.path / STUDY, config_tree.dump(settings))
         failed = run_jobs(planned, folder, jobs, overwrite)
-        tables, claims = write_results(settings, planned, folder.path, failed)
+        tables, claims = write_results(settings, planned, folder, failed)
     return StudyResult(folder.path, tables, claims, failed)
 
 
 def write_results(
-    settings: StudyConfig, jobs: Sequence[Job], folder: Path, failed: Sequence[Failed] = ()
+    settings: StudyConfig, jobs: Sequence[Job], study_folder: StudyFolder, failed: Sequence[Failed] = ()
 ) -> tuple[list[Table], list[Judged]]:
     """Writes what came of the jobs that are done: tables, verdicts, pictures, and a page.
 
     Returns:
         The tables, and what the study says about its claims.
     """
-    numbers = numbers_of(jobs)
+    folder = study_folder.path
+    seconds = {job.folder: one.seconds for job in jobs if (one := study_folder.record(job)) is not None}
+    numbers = numbers_of(jobs, seconds)
     tables, claims = build_tables(settings, numbers), judge_claims(settings, numbers)
     write_table(numbers, folder / TABLE)
     write_json(folder / "tables.json", {"tables": [dataclasses.asdict(table) for table in tables]})
