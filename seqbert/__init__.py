@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from seqbert.inference.fill import fill
     from seqbert.inference.predict import PredictResult, evaluate, predict
     from seqbert.inference.score import ScoreResult, score
+    from seqbert.inference.similarity import SimilarityResult, similarity
     from seqbert.inference.transfer import export, import_checkpoint
     from seqbert.registry import listing as domains
     from seqbert.studies.study import StudyResult, study
@@ -43,6 +44,7 @@ _PLACES = {
     "Sample": "domain",
     "ScoreResult": "inference.score",
     "SeqbertError": "errors",
+    "SimilarityResult": "inference.similarity",
     "StudyResult": "studies.study",
     "describe": "inference.describing",
     "domains": "registry:listing",
@@ -57,6 +59,7 @@ _PLACES = {
     "prepare": "training.pretrain",
     "pretrain": "training.pretrain",
     "score": "inference.score",
+    "similarity": "inference.similarity",
     "study": "studies.study",
 }
 
@@ -75,6 +78,7 @@ __all__ = [
     "Sample",
     "ScoreResult",
     "SeqbertError",
+    "SimilarityResult",
     "StudyResult",
     "describe",
     "domains",
@@ -89,6 +93,7 @@ __all__ = [
     "prepare",
     "pretrain",
     "score",
+    "similarity",
     "study",
 ]
 

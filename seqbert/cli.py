@@ -546,6 +546,9 @@ MASKED = "[MASK]"
 MOST_PLACES = 60
 """Filled places that are printed."""
 
+SHOWN_PAIRS = 10
+"""Pairs of places whose similarity is printed."""
+
 SHOWN = 20
 """Rows of scores that are printed; all of them are written with --output or --json."""
 
@@ -795,6 +798,57 @@ def _export(arguments: list[str]) -> int:
     return 0
 
 
+# similarity
+
+
+def _similarity(arguments: list[str]) -> int:
+    parser = _parser("similarity", "Compares the vectors of one token in different contexts, by layer.")
+    parser.usage = "seqbert similarity RUN FILE --token TOKEN [--output FILE.png] [--key value ...]"
+    parser.add_argument("run", metavar="RUN", help="a run's folder")
+    parser.add_argument(
+        "input", metavar="FILE", nargs="+", help="plain text, a record a line; or what the domain reads"
+    )
+    parser.add_argument("--token", help="a word, residue, base or note")
+    parser.add_argument(
+        "--at", nargs="+", default=[], metavar="RECORD:NUMBER", help="in its place: which word of which"
+    )
+    parser.add_argument("--layers", nargs="+", type=int, metavar="LAYER", help="numbers from 0, the embeddings (all)")
+    parser.add_argument("--output", metavar="FILE", help="heat maps, as PNG and SVG")
+    options, rest = _reading_options(parser, arguments)
+    from seqbert.inference.similarity import similarity
+
+    result = similarity(
+        options.run,
+        options.input,
+        options.token,
+        at=options.at,
+        layers=options.layers,
+        domain=options.domain,
+        max_length=options.max_length,
+        options=rest,
+        output=options.output,
+        device=options.device,
+        precision=options.precision,
+    )
+    if options.json:
+        return _print_json(
+            {"places": result.places, "layers": result.layers, "cosines": result.cosines.round(6).tolist()}
+        )
+    for number, place in enumerate(result.places, 1):
+        print(f"{number:3}  {place}")
+    pairs = [(row, column) for column in range(len(result.places)) for row in range(column)]
+    rows = [
+        [str(layer), *(f"{matrix[pair]:.3f}" for pair in pairs[:SHOWN_PAIRS])]
+        for layer, matrix in zip(result.layers, result.cosines, strict=True)
+    ]
+    print("\nCosine similarity by layer; 0 is the embeddings:")
+    headings = [f"{row + 1}, {column + 1}" for row, column in pairs[:SHOWN_PAIRS]]
+    _print_table({"layer": "right"} | dict.fromkeys(headings, "right"), rows)
+    if len(pairs) > SHOWN_PAIRS:
+        print(f"and {len(pairs) - SHOWN_PAIRS} more pairs: --json gives all.")
+    return 0
+
+
 # study
 
 
@@ -849,6 +903,7 @@ COMMANDS = {
     "embed": Command("embed RUN --input FILE --output FILE", "vectors of sequences or tokens, as Parquet", _embed),
     "score": Command("score RUN --input FILE", "how probable sequences and mutations are", _score),
     "fill": Command('fill RUN "a [MASK] sequence"', "what a model puts in masked places, or bars of a file", _fill),
+    "similarity": Command("similarity RUN FILE --token T", "one token's vectors in different contexts", _similarity),
     "describe": Command("describe PRESET|CONFIG|RUN", "parameters and operations by part", _describe),
     "study": Command("study CONFIG [--small] [--key value ...]", "a grid of runs, a table, pictures", _study),
     "import": Command("import HF_FOLDER OUT", "a run from a Hugging Face checkpoint", _import),

@@ -129,6 +129,41 @@ def lines(
     _finish(figure, axes, list(series), path)
 
 
+def heat_maps(path: Path, panels: Mapping[str, np.ndarray], labels: Sequence[str], *, title: str, unit: str) -> None:
+    """Draws square matrices beside each other on one scale; up to twelve rows each cell says its number.
+
+    Args:
+        path: The pictures to write, without an ending: ``.png`` and ``.svg`` are added.
+        panels: Each panel's heading, and its matrix ``[n, n]``.
+        labels: Of the rows; columns have their numbers.
+        title: Heading.
+        unit: What the colours stand for.
+    """
+    from matplotlib.figure import Figure
+
+    count = len(labels)
+    side = min(6.0, max(2.2, 0.42 * count))
+    figure = Figure(figsize=(len(panels) * side + 4.2, side + 1.4), layout="constrained")
+    grid = figure.subplots(1, len(panels), squeeze=False)[0]
+    low = min(0.0, *(float(matrix.min()) for matrix in panels.values()))
+    size = 9 if count <= 20 else 6
+    for number, (axes, (heading, matrix)) in enumerate(zip(grid, panels.items(), strict=True)):
+        image = axes.imshow(matrix, cmap="cividis", vmin=low, vmax=1.0)
+        axes.set_title(heading, fontsize=10, parse_math=False)
+        axes.set_xticks(range(count), map(str, range(1, count + 1)), fontsize=size)
+        rows = [f"{label}  {row}" for row, label in enumerate(labels, 1)] if number == 0 else [""] * count
+        axes.set_yticks(range(count), rows, fontsize=size, parse_math=False)
+        axes.set_xlabel("place")
+        axes.spines[:].set_visible(False)
+        if count <= 12:
+            for (row, column), value in np.ndenumerate(matrix):
+                ink = "black" if value > (1 + low) / 2 else "white"
+                axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color=ink)
+    figure.suptitle(textwrap.fill(title, 80), fontsize=11, parse_math=False)
+    figure.colorbar(image, ax=list(grid), label=unit, fraction=0.03)
+    _write(figure, path)
+
+
 def _series_of(groups: Groups) -> list[str]:
     return list(dict.fromkeys(name for group in groups.values() for name in group))
 
@@ -179,6 +214,10 @@ def _say(axes: Axes, text: str) -> None:
 def _finish(figure: Figure, axes: Axes, names: Sequence[str], path: Path) -> None:
     if len(names) > 1:
         axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    _write(figure, path)
+
+
+def _write(figure: Figure, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path.with_name(f"{path.name}.png"), dpi=DPI)
     figure.savefig(path.with_name(f"{path.name}.svg"), metadata={"Date": None})

@@ -57,7 +57,7 @@ def result_file(job: Job) -> Path:
 
 def numbers_of(jobs: Iterable[Job], seconds: Mapping[Path, float]) -> list[Number]:
     """All numbers of the jobs that are done, and how many ``seconds`` each took, by its folder."""
-    found = []
+    found: list[Number] = []
     for job in jobs:
         if result_file(job).is_file():
             found += _of_job(job)
