@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from seqbert.inference.describing import describe
     from seqbert.inference.embed import EmbedResult, embed
     from seqbert.inference.fill import fill
+    from seqbert.inference.generate import Generated, generate
     from seqbert.inference.predict import PredictResult, evaluate, predict
     from seqbert.inference.score import ScoreResult, score
     from seqbert.inference.similarity import SimilarityResult, similarity
@@ -37,6 +38,7 @@ _PLACES = {
     "Example": "domain",
     "FinetuneConfig": "training.finetune_config",
     "FinetuneResult": "training.finetune",
+    "Generated": "inference.generate",
     "PredictResult": "inference.predict",
     "PretrainConfig": "training.pretrain_config",
     "PretrainResult": "training.pretrain",
@@ -53,6 +55,7 @@ _PLACES = {
     "export": "inference.transfer",
     "fill": "inference.fill",
     "finetune": "training.finetune",
+    "generate": "inference.generate",
     "import_checkpoint": "inference.transfer",
     "load_config": "config:load",
     "predict": "inference.predict",
@@ -71,6 +74,7 @@ __all__ = [
     "Example",
     "FinetuneConfig",
     "FinetuneResult",
+    "Generated",
     "PredictResult",
     "PretrainConfig",
     "PretrainResult",
@@ -87,6 +91,7 @@ __all__ = [
     "export",
     "fill",
     "finetune",
+    "generate",
     "import_checkpoint",
     "load_config",
     "predict",

@@ -798,6 +798,40 @@ def _export(arguments: list[str]) -> int:
     return 0
 
 
+# generate
+
+
+def _generate(arguments: list[str]) -> int:
+    parser = _parser("generate", "Continues a sequence with a causal model.")
+    parser.usage = 'seqbert generate RUN ["a beginning"] [--tokens N] [--number N] [--temperature T] [--output FILE]'
+    parser.add_argument("run", metavar="RUN", help="a run's folder")
+    parser.add_argument("beginning", metavar="BEGINNING", nargs="?", default="", help="what is continued (nothing)")
+    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="tokens that are added (64)")
+    parser.add_argument("--number", type=int, default=1, metavar="N", help="continuations (1)")
+    parser.add_argument("--temperature", type=float, default=1.0, help="0: the most probable token each time (1)")
+    parser.add_argument("--top_k", type=int, metavar="N", help="draw from the N most probable tokens (all)")
+    parser.add_argument("--top_p", type=float, metavar="P", help="draw from those that have this probability (all)")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn (0)")
+    parser.add_argument("--output", metavar="FILE", help="write the first one, in the format that the ending names")
+    parser.add_argument("--domain", metavar="NAME", help="the domain, where the run has several")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, mps or auto (auto)")
+    parser.add_argument(
+        "--precision", default="auto", choices=["auto", "fp32", "bf16"], help="auto: bf16 on a GPU that has it (auto)"
+    )
+    _json_flag(parser)
+    options = vars(parser.parse_args(arguments))
+    as_json, run, beginning = options.pop("json"), options.pop("run"), options.pop("beginning")
+    from seqbert.inference.generate import generate
+
+    made = generate(run, beginning, **options)
+    if as_json:
+        return _print_json([dataclasses.asdict(one) for one in made])
+    for one in made:
+        print(one.text)
+        print(f"  (log-probability {one.log_probability:.2f} of {one.tokens:,} tokens)", file=sys.stderr)
+    return 0
+
+
 # similarity
 
 
@@ -903,6 +937,7 @@ COMMANDS = {
     "embed": Command("embed RUN --input FILE --output FILE", "vectors of sequences or tokens, as Parquet", _embed),
     "score": Command("score RUN --input FILE", "how probable sequences and mutations are", _score),
     "fill": Command('fill RUN "a [MASK] sequence"', "what a model puts in masked places, or bars of a file", _fill),
+    "generate": Command('generate RUN "a beginning"', "continue a sequence with a causal model", _generate),
     "similarity": Command("similarity RUN FILE --token T", "one token's vectors in different contexts", _similarity),
     "describe": Command("describe PRESET|CONFIG|RUN", "parameters and operations by part", _describe),
     "study": Command("study CONFIG [--small] [--key value ...]", "a grid of runs, a table, pictures", _study),
