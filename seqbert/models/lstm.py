@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 from seqbert.errors import ConfigError
 from seqbert.models.config import EncoderConfig
 
-_LEAST_BLOCKS = {"second_to_last": 2, "sum_last_four": 4, "concat_last_four": 4}
+_LEAST_BLOCKS = {"second_to_last": 2, "sum_last_four": 4, "concat_last_four": 4, "weighted_sum_last_four": 4}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +26,17 @@ class FeaturesConfig:
         ConfigError: A value cannot be used.
     """
 
-    layers: Literal["last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum", "embeddings"] = (
-        "concat_last_four"
-    )
-    """Which hidden states: of one layer, of the last four added up or side by side, of all blocks weighted and added up
-    with learned weights, or the embeddings alone. The default did best in the paper."""
+    layers: Literal[
+        "last",
+        "second_to_last",
+        "sum_last_four",
+        "concat_last_four",
+        "weighted_sum_last_four",
+        "weighted_sum",
+        "embeddings",
+    ] = "concat_last_four"
+    """Which hidden states: of one layer, of the last four added up or side by side, of the last four or of all blocks
+    weighted and added up with learned weights, or the embeddings alone. The default did best in the paper."""
     lstm_hidden: int = 768
     """Width of the LSTM in each direction (Devlin et al. 2019, section 5.3)."""
     lstm_layers: int = 2
@@ -79,7 +85,8 @@ class Features(nn.Module):
                 f"has {encoder.num_hidden_layers}: choose last, weighted_sum or embeddings."
             )
         self.config = config
-        self.sum = WeightedSum(encoder.num_hidden_layers) if config.layers == "weighted_sum" else None
+        weighted = {"weighted_sum": encoder.num_hidden_layers, "weighted_sum_last_four": 4}.get(config.layers)
+        self.sum = WeightedSum(weighted) if weighted else None
         width = encoder.hidden_size * (4 if config.layers == "concat_last_four" else 1)
         self.lstm = None
         if config.lstm_layers:
@@ -118,7 +125,7 @@ class Features(nn.Module):
                 return torch.stack(list(layers[-4:])).sum(0)
             case "concat_last_four":
                 return torch.cat(list(layers[-4:]), dim=1)
-            case "weighted_sum":
+            case "weighted_sum" | "weighted_sum_last_four":
                 assert self.sum is not None
-                mixed: Tensor = self.sum(layers[1:])
+                mixed: Tensor = self.sum(layers[-len(self.sum.weights) :])
                 return mixed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,12 @@ Tree = dict[str, Any]
 
 SEED = "seed"
 """The axis that every stage has beside its own."""
+
+PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
+"""What stands for a file, for init, for a run of another stage, or for the seed."""
+
+FROM = "from"
+"""The key of a section that is laid over what a placeholder stands for: ``{from: "{data.tags}", train_size: 100}``."""
 
 
 @dataclasses.dataclass
@@ -231,14 +238,19 @@ def load_study(
 def lay(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> Tree:
     """A tree with changes laid over it, section by section.
 
-    A section whose ``name`` changes is another kind of thing: it is replaced as a whole.
+    A section whose ``name`` changes is another kind of thing: it is replaced as a whole. What is laid over a
+    placeholder is laid over what it stands for.
 
     >>> lay({"optimizer": {"name": "muon", "ns_steps": 3}, "steps": 5}, {"optimizer": {"name": "adamw"}})
     {'optimizer': {'name': 'adamw'}, 'steps': 5}
+    >>> lay({"data": "{data.tags}"}, {"data": {"train_size": 100}})
+    {'data': {'from': '{data.tags}', 'train_size': 100}}
     """
     merged: Tree = copy.deepcopy(dict(tree))
     for key, value in changes.items():
         old = merged.get(key)
+        if isinstance(old, str) and PLACEHOLDER.fullmatch(old) and isinstance(value, Mapping):
+            old = {FROM: old}
         mergeable = isinstance(old, Mapping) and isinstance(value, Mapping)
         if mergeable and ("name" not in value or value["name"] == old.get("name", value["name"])):  # type: ignore[union-attr]
             merged[key] = lay(old, value)  # type: ignore[arg-type]

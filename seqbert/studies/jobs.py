@@ -11,10 +11,7 @@ from typing import Any
 
 from seqbert import config as config_tree
 from seqbert.errors import ConfigError, SeqbertError, nearest
-from seqbert.studies.declaration import SEED, FileConfig, StageConfig, StudyConfig, Tree, lay
-
-PLACEHOLDER = re.compile(r"\{([\w.]+)\}")
-"""What stands for a file, for init, for a run of another stage, or for the seed."""
+from seqbert.studies.declaration import FROM, PLACEHOLDER, SEED, FileConfig, StageConfig, StudyConfig, Tree, lay
 
 DATA, INIT = "data.", "init"
 
@@ -149,7 +146,13 @@ class _Planner:
     def _filled(self, tree: Any, values: Mapping[str, str], seed: int, needs: list[Path]) -> Any:
         """The tree with each placeholder replaced by what it stands for."""
         if isinstance(tree, Mapping):
-            return {key: self._filled(item, values, seed, needs) for key, item in tree.items()}
+            filled = {key: self._filled(item, values, seed, needs) for key, item in tree.items()}
+            below = filled.pop(FROM, {})
+            if not isinstance(below, Mapping):
+                raise ConfigError(
+                    f'"{FROM}" names a section, such as "{{data.NAME}}" with its read, and this is {below}.'
+                )
+            return lay(below, filled)
         if isinstance(tree, list):
             return [self._filled(item, values, seed, needs) for item in tree]
         if not isinstance(tree, str):

@@ -6,7 +6,15 @@ from seqbert.models.config import EncoderConfig
 from seqbert.models.lstm import Features, FeaturesConfig, WeightedSum
 from seqbert.models.model import Model
 
-LAYERS = ("last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum", "embeddings")
+LAYERS = (
+    "last",
+    "second_to_last",
+    "sum_last_four",
+    "concat_last_four",
+    "weighted_sum_last_four",
+    "weighted_sum",
+    "embeddings",
+)
 
 
 @pytest.fixture
@@ -34,10 +42,18 @@ def test_features_are_made_of_the_layers_they_are_named_after(four, packed, laye
         "sum_last_four": all_layers[1] + all_layers[2] + all_layers[3] + all_layers[4],
         "concat_last_four": torch.cat(all_layers[1:], dim=1),
         "weighted_sum": sum(all_layers[1:]) / 4,  # the weights begin alike
+        "weighted_sum_last_four": sum(all_layers[1:]) / 4,
         "embeddings": all_layers[0],
     }[layers]
     assert model.width == expected.shape[1]
     torch.testing.assert_close(model(batch), expected)
+
+
+@torch.no_grad()
+def test_the_weighted_last_four_are_not_all_blocks() -> None:
+    layers = [torch.full((1, 16), float(number)) for number in range(7)]
+    features = Features(FeaturesConfig("weighted_sum_last_four", lstm_layers=0), EncoderConfig(16, 6, 2, 24))
+    assert features(layers, [1])[0, 0].item() == pytest.approx((3 + 4 + 5 + 6) / 4)
 
 
 def test_a_weighted_sum_is_elmos_equation_1() -> None:
@@ -120,7 +136,7 @@ def test_the_lstm_begins_with_the_deviation_that_pytorch_gives_it(four) -> None:
     assert not drawn.bias_hh_l0.any()
 
 
-@pytest.mark.parametrize("layers", ["second_to_last", "sum_last_four", "concat_last_four"])
+@pytest.mark.parametrize("layers", ["second_to_last", "sum_last_four", "concat_last_four", "weighted_sum_last_four"])
 def test_layers_that_the_encoder_does_not_have_are_refused(layers) -> None:
     with pytest.raises(ConfigError, match=rf"features\.layers is {layers}.* this one has 1"):
         Features(FeaturesConfig(layers), EncoderConfig(16, 1, 2, 24))
