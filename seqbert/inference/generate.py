@@ -121,7 +121,7 @@ def _check_model(trained: Trained) -> None:
     if not trained.model.config.causal:
         raise ConfigError(
             f'The model of "{trained.run}" sees both sides of a token, and cannot continue a sequence: `seqbert fill` '
-            "asks it for what is masked. For generating, pretrain with model.causal: true, objective.masked_lm: null and "
+            "asks it for what is masked. To generate, pretrain with model.causal: true, objective.masked_lm: null and "
             "objective.causal_lm: {weight: 1.0}."
         )
     if "masked_lm" not in trained.heads:

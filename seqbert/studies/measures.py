@@ -7,7 +7,6 @@ its axes.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,26 +15,28 @@ from seqbert.errors import ConfigError, nearest
 
 Rows = list[dict[str, dict[str, Any]]]
 
-PLACES = {
-    "parameters": "seqbert.studies.representations:parameters",
-    "texts": "seqbert.studies.documents:texts",
-}
-"""Where each function is, so that only the one that is asked for is imported."""
+FUNCTIONS = ("parameters", "texts")
+"""What there is."""
 
 
 def measuring_function(name: str) -> Callable[..., Rows]:
-    """The function of that name.
+    """The function of that name; only the module that it stands in is imported.
 
     Raises:
         ConfigError: There is none.
     """
-    if name not in PLACES:
-        raise ConfigError(
-            f'There is no measuring function "{name}".{nearest(name, PLACES)} There are: {", ".join(PLACES)}.'
-        )
-    module, _, attribute = PLACES[name].partition(":")
-    function: Callable[..., Rows] = getattr(importlib.import_module(module), attribute)
-    return function
+    match name:
+        case "parameters":
+            from seqbert.studies.representations import parameters
+
+            return parameters
+        case "texts":
+            from seqbert.studies.documents import texts
+
+            return texts
+    raise ConfigError(
+        f'There is no measuring function "{name}".{nearest(name, FUNCTIONS)} There are: {", ".join(FUNCTIONS)}.'
+    )
 
 
 def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
