@@ -146,6 +146,9 @@ class ClaimConfig:
     """Whether the smaller number is better; null: where the metric's name speaks of a loss or an error."""
     equal_within: float | None = None
     """The claim is that the arms are equal: held if the interval of the difference lies within so much to each side."""
+    compare: Literal["values", "deviations"] = "values"
+    """What is compared: the numbers; or how far each seed's number lies from its arm's median, of which less is better:
+    which arm's runs are more alike (Brown and Forsythe 1974)."""
 
 
 @dataclasses.dataclass

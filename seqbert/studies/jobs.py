@@ -149,9 +149,7 @@ class _Planner:
             filled = {key: self._filled(item, values, seed, needs) for key, item in tree.items()}
             below = filled.pop(FROM, {})
             if not isinstance(below, Mapping):
-                raise ConfigError(
-                    f'"{FROM}" names a section, such as "{{data.NAME}}" with its read, and this is {below}.'
-                )
+                raise ConfigError(f'"{FROM}" stands before the name of a section, and "{tree[FROM]}" is {below!r}.')
             return lay(below, filled)
         if isinstance(tree, list):
             return [self._filled(item, values, seed, needs) for item in tree]

@@ -60,6 +60,19 @@ def spread(values: Sequence[float]) -> tuple[float, float | None]:
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
 
 
+def deviations(values: Mapping[int, float]) -> dict[int, float]:
+    """How far each seed's number lies from the median of them all.
+
+    Their mean measures how much runs differ, and is not ruled by a single one as a variance is; differences of such
+    means are what Brown and Forsythe test (1974, "Robust Tests for the Equality of Variances").
+
+    >>> deviations({0: 0.75, 1: 0.5, 2: 1.0})
+    {0: 0.0, 1: 0.25, 2: 0.25}
+    """
+    middle = statistics.median(values.values()) if values else 0.0
+    return {seed: abs(value - middle) for seed, value in values.items()}
+
+
 def judge(difference: Difference | None, equal_within: float | None = None) -> Verdict:
     """What a difference ``better - worse`` says about a claim; fewer than three seeds say nothing.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from seqbert.studies.declaration import ClaimConfig, StudyConfig, TableConfig
 from seqbert.studies.results import Number
-from seqbert.studies.statistics import Difference, Verdict, judge, paired_difference, spread
+from seqbert.studies.statistics import Difference, Verdict, deviations, judge, paired_difference, spread
 
 LOWER_IS_BETTER = re.compile("loss|perplexity|bits|error|seconds|mse|mae")
 """Names of metrics of which the smaller is the better."""
@@ -67,6 +67,7 @@ class Judged:
     worse: dict[str, Any]
     where: dict[str, Any]
     equal_within: float | None
+    compare: str
     difference: Difference | None
     verdict: Verdict
 
@@ -136,7 +137,9 @@ def _judged(claim: ClaimConfig, numbers: Sequence[Number]) -> Judged:
     chosen = [one for one in chosen if one.fits(claim.where)]
     better, worse = seed_means(chosen, claim.better), seed_means(chosen, claim.worse)
     lower = claim.lower_is_better
-    if lower if lower is not None else LOWER_IS_BETTER.search(claim.metric):
+    if claim.compare == "deviations":
+        better, worse = deviations(worse), deviations(better)
+    elif lower if lower is not None else LOWER_IS_BETTER.search(claim.metric):
         better, worse = worse, better
     difference = paired_difference(better, worse)
     return Judged(
@@ -147,6 +150,7 @@ def _judged(claim: ClaimConfig, numbers: Sequence[Number]) -> Judged:
         claim.worse,
         claim.where,
         claim.equal_within,
+        claim.compare,
         difference,
         judge(difference, claim.equal_within),
     )

@@ -114,6 +114,17 @@ def test_a_section_of_another_kind_is_replaced_and_not_mixed() -> None:
     assert changed == {"optimizer": {"name": "adamw"}, "schedule": {"name": "linear", "warmup": 0.2}}
 
 
+def test_what_is_laid_over_a_placeholder_is_laid_over_what_it_stands_for(tmp_path: Path) -> None:
+    (tmp_path / "data" / "tags").mkdir(parents=True)
+    files = {"tags": {"path": "tags", "otherwise": "sample", "read": {"train": "train.csv", "validation": 0.2}}}
+    finetune = {"set": {"data": "{data.tags}"}}
+    tree = declaration(tmp_path, data={"folder": str(tmp_path / "data"), "files": files}, stages={"finetune": finetune})
+    tree["small"] = {"stages": {"finetune": {"set": {"data": {"train_size": 7}}}}}
+    data = plan_jobs(load_study(tree, small=True))[-1].settings["data"]
+    assert data["folder"] == str(tmp_path / "data" / "tags")
+    assert (data["train"], data["validation"], data["train_size"]) == (["train.csv"], 0.2, 7)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -127,6 +138,7 @@ def test_a_section_of_another_kind_is_replaced_and_not_mixed() -> None:
         ({"data": {"files": {"a": {"path": "x.csv"}}}}, "--data.folder"),
         ({"data": {"folder": "/nowhere"}}, "there is no such folder"),
         ({"seeds": [0, 0]}, "each once"),
+        ({"stages": {"finetune": {"set": {"data": {"from": "{seed}"}}}}}, "before the name of a section"),
         ({"stages": {"pretrain": {"set": {"init": "{finetune}"}}}}, "stands behind this one"),
     ],
 )
@@ -182,6 +194,18 @@ def test_the_interval_of_a_difference_is_that_of_students_paired_test() -> None:
 )
 def test_a_verdict_follows_from_the_interval(difference: Difference | None, within: float | None, verdict: str) -> None:
     assert judge(difference, within) == verdict
+
+
+def test_a_claim_about_deviations_asks_which_runs_are_more_alike(tmp_path: Path) -> None:
+    """Deviations from the medians 2 and 5: 0, 1, 1 and 0, 3, 3; whichever mean is the better one."""
+    tree = declaration(tmp_path)
+    alike, apart = {"mixture": "80-10-10"}, {"mixture": "100-0-0"}
+    claim = {"text": "alike", "stage": "pretrain", "metric": "validation.masked_lm_loss", "compare": "deviations"}
+    tree["claims"] = [claim | {"better": alike, "worse": apart}, claim | {"better": apart, "worse": alike}]
+    found = numbers({"80-10-10": [2.0, 1.0, 3.0], "100-0-0": [5.0, 2.0, 8.0]})
+    first, second = judge_claims(load_study(tree), found)
+    assert first.difference is not None and second.difference is not None
+    assert first.difference.mean == pytest.approx(4 / 3) == -second.difference.mean
 
 
 def numbers(losses: dict[str, list[float]]) -> list[Number]:
