@@ -458,6 +458,10 @@ class Domain(ABC):
         """Which kinds of tokens may stand behind each kind, for filling; behind a kind that is not named, any may."""
         return {}
 
+    def begins(self) -> frozenset[str]:
+        """The kinds of tokens with which a text that is generated from nothing begins; none: any."""
+        return frozenset()
+
     def augmentations(self) -> Mapping[str, Augmentation]:
         """Changes that keep a sequence's meaning, by name: reverse complement, transposition."""
         return {}

@@ -290,6 +290,10 @@ class Music(Domain):
         """Which kinds of words follow each other in canonical text; nothing is known of tokens of several words."""
         return FOLLOWS if self.options.tokens == "event" else {}
 
+    def begins(self) -> frozenset[str]:
+        """Nothing sounds before the first bar; of tokens of several words, those in which a bar may begin."""
+        return frozenset({"Bar", MERGED_FRAME})
+
     def _kind(self, token: str) -> str:
         if token in SPECIAL_TOKENS:
             return "special"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqbert.data.packing import pack
-from seqbert.domain import SPECIAL_TOKENS
+from seqbert.domain import SPECIAL_TOKENS, Domain
 from seqbert.errors import ConfigError
 from seqbert.inference.grammar import Grammar
 from seqbert.inference.trained import Trained
@@ -50,8 +51,9 @@ def generate(
 ) -> list[Generated]:
     """Continues a sequence token by token, as a left-to-right model was trained to (Radford et al. 2018).
 
-    Special tokens are never drawn, and where the domain has rules about which kinds of tokens follow each other, they
-    are kept. What is longer than the encoder can take is seen from its end.
+    Special tokens are never drawn. Where the domain has rules about which kinds of tokens follow each other, they are
+    kept; where tokens overlap, each begins with what the one before it ends in. What is longer than the encoder can
+    take is seen from its end.
 
     Args:
         run: A run that was trained with ``model.causal`` and ``objective.causal_lm``, or a model that is loaded.
@@ -77,10 +79,15 @@ def generate(
     _check_model(trained)
     begin = trained.token_ids(SPECIAL_TOKENS[2])[0]
     text = trained.domain.canonical(beginning) if beginning else ""
+    if text and len(text) <= trained.domain.overlap:
+        raise ConfigError(
+            f"The model's tokens are {trained.domain.overlap + 1} symbols long, and the beginning has {len(text)}: "
+            "give it at least one token, or nothing."
+        )
     given = trained.domain.encode([text], offsets=False).ids.astype(np.int64)
     ids = np.tile(np.r_[begin, given], (number, 1))
     special = trained.token_ids(*SPECIAL_TOKENS)
-    grammar = None if trained.domain.overlap else Grammar.of(trained.domain)
+    may_follow = _successors(trained.domain)
     draws = torch.Generator().manual_seed(seed)
     total = torch.zeros(number, dtype=torch.float64)
     room = trained.model.config.max_position_embeddings
@@ -89,9 +96,8 @@ def generate(
         logits = _next_logits(trained, seen)
         chances = logits.log_softmax(-1)
         logits[:, special] = -math.inf
-        if grammar is not None and ids.shape[1] > 1:
-            kinds = grammar.kind[ids[:, -1]]
-            fits = torch.from_numpy(grammar.follows[kinds][:, grammar.kind])
+        if may_follow is not None:
+            fits = torch.from_numpy(may_follow(ids[:, -1]))
             logits = torch.where(fits | ~(fits & logits.isfinite()).any(-1, keepdim=True), logits, -math.inf)
         chosen = _chosen(logits, temperature, top_k, top_p, draws)
         total += chances.gather(1, chosen[:, None])[:, 0].double()
@@ -128,6 +134,28 @@ def _check_model(trained: Trained) -> None:
         raise ConfigError(
             f'The model of "{trained.run}" has no head over the vocabulary: it was fine-tuned for a task.'
         )
+
+
+def _successors(domain: Domain) -> Callable[[np.ndarray], np.ndarray] | None:
+    """Of the last tokens, ``[sequences]``: whether each may follow them, ``[sequences, vocabulary]``; None: all may.
+
+    Where nothing may follow, as behind an unknown token, everything does.
+    """
+    shared = domain.overlap
+    if shared:
+        spelled = domain.vocabulary.get_vocab()
+        heads, tails = np.empty(len(spelled), object), np.empty(len(spelled), object)
+        for token, place in spelled.items():
+            heads[place], tails[place] = token[:shared], token[-shared:]
+        _, codes = np.unique(np.r_[heads, tails].astype(str), return_inverse=True)
+        begins, ends = np.split(codes, 2)
+        return lambda last: np.equal(begins, ends[last][:, None])
+    grammar = Grammar.of(domain)
+    if grammar is None:
+        return None
+    begin = domain.vocabulary.token_to_id(SPECIAL_TOKENS[2])
+    rows = grammar.follows[:, grammar.kind]
+    return lambda last: np.where((last == begin)[:, None], grammar.begins[grammar.kind], rows[grammar.kind[last]])
 
 
 def _next_logits(trained: Trained, ids: np.ndarray) -> Tensor:

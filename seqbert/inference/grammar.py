@@ -16,18 +16,20 @@ class Grammar:
     Attributes:
         kind: Number of the kind of each token, ``[vocabulary]``.
         follows: Whether the second kind may stand behind the first, ``[kinds, kinds]``.
+        begins: Whether a text may begin with each kind, ``[kinds]``.
         framing: Whether each kind makes a unit what it is, so that it is neither hidden nor filled in, ``[kinds]``.
     """
 
     kind: np.ndarray
     follows: np.ndarray
+    begins: np.ndarray
     framing: np.ndarray
 
     @classmethod
     def of(cls, domain: Domain) -> Grammar | None:
         """The rule of a domain, whose tokenizer is in use; None where it has none."""
-        rules, frame = domain.follows(), domain.frame()
-        if not rules and not frame:
+        rules, frame, first = domain.follows(), domain.frame(), domain.begins()
+        if not rules and not frame and not first:
             return None
         spelled = domain.token_kinds()
         names = sorted({*spelled, *frame})
@@ -37,7 +39,8 @@ class Grammar:
             if name in number:
                 follows[number[name]] = [other in behind for other in names]
         kind = np.array([number[name] for name in spelled])
-        return cls(kind, follows, np.array([name in frame for name in names]))
+        begins, framing = (np.array([name in chosen for name in names]) for chosen in (first or {*names}, frame))
+        return cls(kind, follows, begins, framing)
 
     def frames(self, ids: np.ndarray) -> np.ndarray:
         """Whether each token is part of what makes its unit that unit, ``[tokens]``."""

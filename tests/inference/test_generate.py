@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import runs
 import torch
+from model_runs import write_run
 
 import seqbert
 from seqbert.cli import main
 from seqbert.errors import ConfigError
+from seqbert.inference.grammar import Grammar
+from seqbert.inference.trained import Trained
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +57,33 @@ def test_it_goes_on_beyond_the_positions_of_the_encoder(causal: Path, tmp_path: 
     short = seqbert.pretrain(runs.settings(tmp_path, model=shape, objective=objective)).folder
     (made,) = seqbert.generate(short, "the cat", tokens=50)
     assert made.tokens == 50 and np.isfinite(made.log_probability)
+
+
+def test_the_log_probability_is_what_score_gives_the_whole_sequence(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", "dna", causal=True)
+    (made,) = seqbert.generate(folder, tokens=20)
+    (row,) = seqbert.score(folder, sequence=made.text).rows
+    assert len(made.text) == 20
+    assert made.log_probability == pytest.approx(row["score"], abs=1e-4)
+
+
+def test_tokens_that_overlap_add_one_symbol_each_and_leave_the_beginning_as_it_is(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", "dna", {"tokens": "kmer", "k": 3}, causal=True)
+    for temperature in (0.0, 1.0):
+        for made in seqbert.generate(folder, "ACGTTGCA", tokens=30, number=3, temperature=temperature):
+            assert made.text.startswith("ACGTTGCA") and len(made.text) == 8 + 30
+    with pytest.raises(ConfigError, match="3 symbols long, and the beginning has 2"):
+        seqbert.generate(folder, "AC")
+
+
+def test_a_tune_keeps_the_rules_of_its_domain_and_is_written_as_one(tmp_path: Path) -> None:
+    trained = Trained.of_run(write_run(tmp_path / "run", "music", causal=True))
+    (made,) = seqbert.generate(trained, tokens=60, output=tmp_path / "made.mid")
+    grammar = Grammar.of(trained.domain)
+    assert grammar is not None and (tmp_path / "made.mid").read_bytes().startswith(b"MThd")
+    assert made.text.startswith("Bar")
+    kinds = grammar.kind[trained.domain.encode([made.text], offsets=False).ids.astype(np.int64)]
+    assert len(kinds) > 1 and grammar.follows[kinds[:-1], kinds[1:]].all()
 
 
 def test_a_model_that_sees_both_sides_is_refused_with_what_to_do(tmp_path: Path) -> None:
