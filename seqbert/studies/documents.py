@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from seqbert.data.cache import cache_folder
 from seqbert.data.files import find_inputs
 from seqbert.data.sampling import stream
 from seqbert.domain import Report
+from seqbert.errors import DataError
 from seqbert.studies.measures import Rows
 
 WHOLE, SHUFFLED = "whole.txt", "shuffled.txt"
@@ -27,14 +29,18 @@ def texts(folder: Path, seed: int, domain: str, data: list[str]) -> Rows:
         seed: Of the order.
         domain: The plugin that reads the data, with its default options.
         data: Files, folders or globs, or "sample".
+
+    Raises:
+        DataError: There is no document in them.
     """
     plugin = registry.load(domain)()
     report = Report()
-    documents = [
-        [" ".join(segment.split()) for segment in document.segments]
-        for file in find_inputs(data, plugin, cache_folder()).files
-        for document in plugin.read(file.path, report)
-    ]
+    inputs = find_inputs(data, plugin, cache_folder())
+    made = plugin.sample().documents if inputs.sample else None
+    found = itertools.chain((made or tuple)(), *(plugin.read(file.path, report) for file in inputs.files))
+    documents = [[" ".join(segment.split()) for segment in document.segments] for document in found]
+    if not documents:
+        raise DataError(f"There is no document in {', '.join(data)}.")
     segments = [segment for document in documents for segment in document]
     order = np.random.Generator(np.random.Philox(key=[seed, stream("shuffled segments")])).permutation(len(segments))
     shuffled, place = [], 0
