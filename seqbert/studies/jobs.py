@@ -15,6 +15,9 @@ from seqbert.studies.declaration import FROM, PLACEHOLDER, SEED, FileConfig, Sta
 
 DATA, INIT = "data.", "init"
 
+_HELD_OUT = 0.2
+"""Share of a table that is validated on where the study has one in place of its files: a sample is small."""
+
 RUNS = "runs"
 """Where in the study's folder the jobs' folders lie."""
 
@@ -196,7 +199,9 @@ class _Planner:
         where = file.otherwise if folder is None else str(Path(folder) / file.path)
         if file.read is None:
             return where
-        return {"train": where} if folder is None else {"folder": where} | file.read
+        if folder is None:  # one table, of which a share is held out in place of the files that the run's config names
+            return {"train": where, "validation": _HELD_OUT, "test": None}
+        return {"folder": where} | file.read
 
 
 def _file_name(value: str) -> str:

@@ -50,3 +50,15 @@ def test_all_arms_see_the_same_records_and_as_many_tokens_of_pretraining(name: s
     assert len({(one["training"]["steps"], one["training"]["tokens_per_step"]) for one in pretraining}) <= 1
     assert all(one["data"] == finetuning[0]["data"] for one in finetuning)
     assert finetuning[0]["data"]["train_size"] is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_a_folder_of_data_no_run_looks_for_its_files(name: str, tmp_path: Path) -> None:
+    study = load_study(f"studies/{name}", ["--init", str(tmp_path), "--seeds", "0"], small=True)
+    if any(file.otherwise is None for file in study.data.files.values()):
+        pytest.skip("the study needs a folder")
+    for job in plan_jobs(study, find(f"studies/{name}").parent):
+        if job.run == "finetune":
+            data = job.settings["data"]
+            assert all(file.startswith("sample") for file in data["train"]), job.name
+            assert isinstance(data["validation"], float) and data["test"] is None, job.name
