@@ -258,6 +258,9 @@ class _Todo:
                 self.lost.add(job.folder)
                 self.failed.append(Failed(job, str(answer["error"]), log))
                 self.console.say(f"{job.name} failed: {answer['error']}")
+            elif not self.stopped:
+                self.lost.add(job.folder)
+                self.failed.append(Failed(job, "its process was told to stop; the same command goes on", log))
             self.changed.notify_all()
 
 
@@ -303,6 +306,8 @@ class _Worker:
         line = answers.readline()
         if line:
             found: dict[str, Any] = json.loads(line)
+            if "stopped" in found:
+                self.process.wait()  # it ends now, and could not take another job
             return found
         code = self.process.wait()
         if -code in (15,):
