@@ -135,7 +135,7 @@ def judge_claims(study: StudyConfig, numbers: Sequence[Number]) -> list[Judged]:
 def _judged(claim: ClaimConfig, numbers: Sequence[Number]) -> Judged:
     chosen = [one for one in numbers if one.stage == claim.stage and one.metric == claim.metric]
     chosen = [one for one in chosen if one.fits(claim.where)]
-    better, worse = seed_means(chosen, claim.better), seed_means(chosen, claim.worse)
+    better, worse = (seed_means(_in_both(chosen, claim), arm) for arm in (claim.better, claim.worse))
     lower = claim.lower_is_better
     if claim.compare == "deviations":
         better, worse = deviations(worse), deviations(better)
@@ -154,6 +154,17 @@ def _judged(claim: ClaimConfig, numbers: Sequence[Number]) -> Judged:
         difference,
         judge(difference, claim.equal_within),
     )
+
+
+def _in_both(numbers: Sequence[Number], claim: ClaimConfig) -> list[Number]:
+    """The numbers of what both arms have: a task that one of them lacks, as after a failed job, counts for neither."""
+    arms = claim.better.keys() | claim.worse.keys()
+
+    def rest(one: Number) -> tuple[Any, ...]:
+        return one.seed, *sorted((label, str(value)) for label, value in one.labels.items() if label not in arms)
+
+    better, worse = ({rest(one) for one in numbers if one.fits(arm)} for arm in (claim.better, claim.worse))
+    return [one for one in numbers if rest(one) in better & worse]
 
 
 def as_markdown(tables: Sequence[Table], claims: Sequence[Judged]) -> str:

@@ -223,6 +223,22 @@ def test_of_a_loss_the_smaller_is_the_better(tmp_path: Path) -> None:
     assert judged.verdict == "held" and judged.difference is not None and judged.difference.mean == pytest.approx(1.0)
 
 
+def test_what_one_arm_lacks_counts_for_neither(tmp_path: Path) -> None:
+    tree = declaration(tmp_path)
+    tree["claims"][0] |= {"stage": "finetune", "metric": "validation.accuracy"}
+    found = [
+        Number("finetune", {"mixture": mixture, "blocks": blocks}, seed, "validation.accuracy", value)
+        for seed in range(3)
+        for mixture, blocks, value in (
+            ("80-10-10", "trained", 0.9),
+            ("100-0-0", "trained", 0.8),
+            ("100-0-0", "frozen", 0.1),
+        )
+    ]
+    (judged,) = judge_claims(load_study(tree), found)
+    assert judged.difference is not None and judged.difference.mean == pytest.approx(0.1)
+
+
 def test_a_cell_is_the_mean_over_seeds_and_its_difference_is_to_the_arm_that_is_named(tmp_path: Path) -> None:
     table = {"title": "L", "stage": "pretrain", "metric": "validation.masked_lm_loss", "rows": ["mixture"]}
     tree = declaration(tmp_path) | {"tables": [table | {"against": {"mixture": "80-10-10"}}]}
