@@ -48,12 +48,6 @@ ALIKE = 0.02
 def main() -> int:
     """Measures, or is one of the processes that are measured."""
     arguments = parser().parse_args()
-    if arguments.precision == "auto":
-        import torch
-
-        from seqbert.training.device import multiplies_bf16
-
-        arguments.precision = "bf16" if multiplies_bf16(torch.device("cpu")) else "fp32"
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # read by torch in the processes to come
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if arguments.peer is not None:
@@ -62,6 +56,12 @@ def main() -> int:
     if arguments.judge is not None:
         print(json.dumps(judge(Path(arguments.config), arguments.judge)))
         return 0
+    if arguments.precision == "auto":
+        import torch
+
+        from seqbert.training.device import multiplies_bf16
+
+        arguments.precision = "bf16" if multiplies_bf16(torch.device("cpu")) else "fp32"
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(arguments.folder or scratch)
         folder.mkdir(parents=True, exist_ok=True)
@@ -318,8 +318,7 @@ def own_run(
     rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     last = [row for row in rows if "seconds" in row][-1]
     row = {"seed": seed, "seconds": last["seconds"], "steps": last["step"], "tokens": last["tokens"]}
-    judged = run([sys.executable, __file__, str(folder), "--judge", str(output / "model"), "--precision", "fp32"])
-    row |= json.loads(judged)
+    row |= json.loads(run([sys.executable, __file__, str(folder), "--judge", str(output / "model")]))
     say(f"seqbert: {row}")
     return row
 

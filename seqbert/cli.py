@@ -416,12 +416,17 @@ def _print_scores(parts: dict[str, dict[str, Any]], chosen: str) -> None:
         print(note)
 
 
-def _file_options(parser: argparse.ArgumentParser, arguments: list[str], labelled: bool) -> tuple[Any, list[str]]:
-    """The command's own arguments, and those that say how the files are read."""
+def _device_flags(parser: argparse.ArgumentParser) -> None:
+    """Where a model computes, and in which precision."""
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, mps or auto (auto)")
     parser.add_argument(
         "--precision", default="auto", choices=["auto", "fp32", "bf16"], help="auto: bf16 on a GPU that has it (auto)"
     )
+
+
+def _file_options(parser: argparse.ArgumentParser, arguments: list[str], labelled: bool) -> tuple[Any, list[str]]:
+    """The command's own arguments, and those that say how the files are read."""
+    _device_flags(parser)
     if any(argument in ("-h", "--help") for argument in arguments):
         from seqbert.inference.predict import option_keys
 
@@ -649,10 +654,7 @@ def _fill(arguments: list[str]) -> int:
     parser.add_argument("--domain", metavar="NAME", help="the domain, where the run has several")
     parser.add_argument("--top", type=int, default=5, help="fillers to show for each place (5)")
     parser.add_argument("--max_length", type=int, metavar="N", help="tokens that are seen at once (as in training)")
-    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, mps or auto (auto)")
-    parser.add_argument(
-        "--precision", default="auto", choices=["auto", "fp32", "bf16"], help="auto: bf16 on a GPU that has it (auto)"
-    )
+    _device_flags(parser)
     _json_flag(parser)
     options = parser.parse_args(arguments)
     if options.top < 1:
@@ -814,10 +816,7 @@ def _generate(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (0)")
     parser.add_argument("--output", metavar="FILE", help="write the first one, in the format that the ending names")
     parser.add_argument("--domain", metavar="NAME", help="the domain, where the run has several")
-    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, mps or auto (auto)")
-    parser.add_argument(
-        "--precision", default="auto", choices=["auto", "fp32", "bf16"], help="auto: bf16 on a GPU that has it (auto)"
-    )
+    _device_flags(parser)
     _json_flag(parser)
     options = vars(parser.parse_args(arguments))
     as_json, run, beginning = options.pop("json"), options.pop("run"), options.pop("beginning")
@@ -887,7 +886,7 @@ def _similarity(arguments: list[str]) -> int:
 
 
 def _study(arguments: list[str]) -> int:
-    parser = _parser("study", "Runs a grid of trainings and measurements, and writes table, pictures and page.")
+    parser = _parser("study", "Runs a grid of trainings and measurements, and writes table and pictures.")
     parser.usage = "seqbert study CONFIG [--small] [--jobs N] [--overwrite] [--key value ...]"
     parser.add_argument("config", metavar="CONFIG", help="a path, or the name of a study such as studies/masking")
     parser.add_argument("--small", action="store_true", help="the small setting, which ends in minutes on a CPU")
@@ -916,7 +915,7 @@ def _study(arguments: list[str]) -> int:
             "folder": str(result.folder),
             "tables": [dataclasses.asdict(table) for table in result.tables],
             "claims": [dataclasses.asdict(claim) for claim in result.claims],
-            "failed": [{"job": one.job.name, "reason": one.reason, "log": str(one.log)} for one in result.failed],
+            "failed": [one.as_dict() for one in result.failed],
         }
         _print_json(content)
     else:

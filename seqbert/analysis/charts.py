@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from seqbert.analysis.plots import new_figure, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +22,6 @@ white ground."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 STYLES = ("-", "--", "-.", ":")
-
-DPI = 150
 
 Groups = Mapping[str, Mapping[str, Sequence[float]]]
 """Group, series, and one value a seed."""
@@ -37,23 +37,16 @@ def bars(path: Path, groups: Groups, *, title: str, x_label: str, y_label: str) 
         x_label: Name of the groups.
         y_label: Name and unit of the values.
     """
-    names = _series_of(groups)
-    figure, axes = _grouped(groups, names, title, x_label, y_label)
-    width = 0.8 / len(names)
-    for number, name in enumerate(names):
-        for place, group in enumerate(groups.values()):
-            values = np.asarray(group.get(name, ()), float)
-            if not len(values):
-                continue
-            x = place - 0.4 + (number + 0.5) * width
-            colour = COLOURS[number % len(COLOURS)]
-            axes.bar(x, values.mean(), 0.9 * width, color=colour, alpha=0.55, label=name if place == 0 else None)
-            if len(values) > 1:
-                axes.errorbar(x, values.mean(), values.std(ddof=1), color="black", capsize=3, linewidth=1)
-            axes.plot(np.full(len(values), x), values, MARKERS[number % len(MARKERS)], color=colour, markersize=4)
+    figure, axes = _grouped(groups, title, x_label, y_label)
+    for spot in _spots(groups):
+        mean = spot.values.mean()
+        axes.bar(spot.x, mean, 0.9 * spot.width, color=spot.colour, alpha=0.55, label=spot.label)
+        if len(spot.values) > 1:
+            axes.errorbar(spot.x, mean, spot.values.std(ddof=1), color="black", capsize=3, linewidth=1)
+        axes.plot(np.full(len(spot.values), spot.x), spot.values, spot.marker, color=spot.colour, markersize=4)
     _note(axes, groups, "bar: mean; whisker: standard deviation; points: seeds")
     _close_in(axes, [value for group in groups.values() for values in group.values() for value in values])
-    _finish(figure, axes, names, path)
+    _finish(figure, axes, _series_of(groups), path)
 
 
 def boxes(path: Path, groups: Groups, *, title: str, x_label: str, y_label: str) -> None:
@@ -61,33 +54,25 @@ def boxes(path: Path, groups: Groups, *, title: str, x_label: str, y_label: str)
 
     The arguments are those of :func:`bars`.
     """
-    names = _series_of(groups)
-    figure, axes = _grouped(groups, names, title, x_label, y_label)
-    width = 0.8 / len(names)
-    for number, name in enumerate(names):
-        for place, group in enumerate(groups.values()):
-            values = np.asarray(group.get(name, ()), float)
-            if not len(values):
-                continue
-            x = place - 0.4 + (number + 0.5) * width
-            colour = COLOURS[number % len(COLOURS)]
-            axes.boxplot(
-                values,
-                positions=[x],
-                widths=0.7 * width,
-                patch_artist=True,
-                manage_ticks=False,
-                showfliers=False,
-                boxprops={"facecolor": colour, "alpha": 0.35, "edgecolor": colour},
-                medianprops={"color": "black", "linewidth": 1.6},
-                whiskerprops={"color": colour},
-                capprops={"color": colour},
-            )
-            spots = x + np.linspace(-0.18, 0.18, len(values)) * width
-            label = name if place == 0 else None
-            axes.plot(spots, values, MARKERS[number % len(MARKERS)], color=colour, markersize=4, alpha=0.8, label=label)
+    figure, axes = _grouped(groups, title, x_label, y_label)
+    for spot in _spots(groups):
+        axes.boxplot(
+            spot.values,
+            positions=[spot.x],
+            widths=0.7 * spot.width,
+            patch_artist=True,
+            manage_ticks=False,
+            showfliers=False,
+            boxprops={"facecolor": spot.colour, "alpha": 0.35, "edgecolor": spot.colour},
+            medianprops={"color": "black", "linewidth": 1.6},
+            whiskerprops={"color": spot.colour},
+            capprops={"color": spot.colour},
+        )
+        places = spot.x + np.linspace(-0.18, 0.18, len(spot.values)) * spot.width
+        look: dict[str, Any] = {"color": spot.colour, "markersize": 4, "alpha": 0.8, "label": spot.label}
+        axes.plot(places, spot.values, spot.marker, **look)
     _note(axes, groups, "box: quartiles; line: median; whiskers: within 1.5 of its height; points: seeds")
-    _finish(figure, axes, names, path)
+    _finish(figure, axes, _series_of(groups), path)
 
 
 def lines(
@@ -139,11 +124,9 @@ def heat_maps(path: Path, panels: Mapping[str, np.ndarray], labels: Sequence[str
         title: Heading.
         unit: What the colours stand for.
     """
-    from matplotlib.figure import Figure
-
     count = len(labels)
     side = min(6.0, max(2.2, 0.42 * count))
-    figure = Figure(figsize=(len(panels) * side + 4.2, side + 1.4), layout="constrained")
+    figure = new_figure(len(panels) * side + 4.2, side + 1.4)
     grid = figure.subplots(1, len(panels), squeeze=False)[0]
     low = min(0.0, *(float(matrix.min()) for matrix in panels.values()))
     size = 9 if count <= 20 else 6
@@ -164,12 +147,36 @@ def heat_maps(path: Path, panels: Mapping[str, np.ndarray], labels: Sequence[str
     _write(figure, path)
 
 
+class _Spot(NamedTuple):
+    """Where the values of a series in a group are drawn, and how."""
+
+    x: float
+    width: float
+    values: np.ndarray
+    colour: str
+    marker: str
+    label: str | None
+
+
+def _spots(groups: Groups) -> Iterator[_Spot]:
+    """Every series of every group that has values; each series is named once, for the legend."""
+    names = _series_of(groups)
+    width = 0.8 / len(names)
+    for number, name in enumerate(names):
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        for place, group in enumerate(groups.values()):
+            values = np.asarray(group.get(name, ()), float)
+            if len(values):
+                x = place - 0.4 + (number + 0.5) * width
+                yield _Spot(x, width, values, colour, marker, name if place == 0 else None)
+
+
 def _series_of(groups: Groups) -> list[str]:
     return list(dict.fromkeys(name for group in groups.values() for name in group))
 
 
-def _grouped(groups: Groups, names: Sequence[str], title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
-    wide = max(5.0, 1.2 + len(groups) * max(0.75, 0.34 * len(names)))
+def _grouped(groups: Groups, title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
+    wide = max(5.0, 1.2 + len(groups) * max(0.75, 0.34 * len(_series_of(groups))))
     figure, axes = _empty(min(wide, 14.0), 4.6, title, x_label, y_label)
     many = len(groups) > 5 or any(len(name) > 14 for name in groups)
     labels = [textwrap.fill(name, 18) for name in groups]
@@ -180,9 +187,7 @@ def _grouped(groups: Groups, names: Sequence[str], title: str, x_label: str, y_l
 
 
 def _empty(width: float, height: float, title: str, x_label: str, y_label: str) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = new_figure(width, height)
     axes = figure.add_subplot()
     axes.set_title(textwrap.fill(title, int(11 * width)), fontsize=11, loc="left", parse_math=False)
     axes.set_xlabel(x_label, parse_math=False)
@@ -218,6 +223,5 @@ def _finish(figure: Figure, axes: Axes, names: Sequence[str], path: Path) -> Non
 
 
 def _write(figure: Figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path.with_name(f"{path.name}.png"), dpi=DPI)
-    figure.savefig(path.with_name(f"{path.name}.svg"), metadata={"Date": None})
+    for ending in (".png", ".svg"):
+        save(figure, path.with_name(path.name + ending))

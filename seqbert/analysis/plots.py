@@ -49,7 +49,7 @@ def confusion_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> No
     longest = max(map(len, labels), default=4)
     margin = 0.085 * longest
     side = max(classes * cell, 1.8)
-    figure = _figure(side + margin + 1.9, side + margin + 1.1)
+    figure = new_figure(side + margin + 1.9, side + margin + 1.1)
     axes = figure.add_subplot()
     # Errors that spread over many classes have small shares, which a linear scale would not show.
     image = axes.imshow(shares, cmap="Blues", norm=PowerNorm(1 if classes <= _NUMBERED else 0.5, 0, 1))
@@ -74,7 +74,7 @@ def confusion_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> No
     bar.set_label("share of the true class", fontsize=8)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
-    _save(figure, path)
+    save(figure, path)
 
 
 def learning_curve(rows: Iterable[Mapping[str, Any]], path: Path, metric: str | None = None) -> None:
@@ -95,7 +95,7 @@ def learning_curve(rows: Iterable[Mapping[str, Any]], path: Path, metric: str | 
             metric = metric or name
             if name == metric:
                 validations.setdefault(key, []).append((row["step"], value))
-    figure = _figure(7, 3.8)
+    figure = new_figure(7, 3.8)
     axes = figure.add_subplot()
     axes.set_xlabel("step")
     axes.set_ylabel("training loss", color=_BLUE)
@@ -119,7 +119,7 @@ def learning_curve(rows: Iterable[Mapping[str, Any]], path: Path, metric: str | 
             beside.legend(frameon=False, fontsize=8)
     if not losses and not validations:
         _say_empty(axes, "nothing was logged")
-    _save(figure, path)
+    save(figure, path)
 
 
 def seeds(values: Mapping[str, Sequence[float]], path: Path) -> None:
@@ -135,7 +135,7 @@ def seeds(values: Mapping[str, Sequence[float]], path: Path) -> None:
 
     metrics = {name: np.array([value for value in runs if _is_number(value)]) for name, runs in values.items()}
     metrics = {name: runs for name, runs in metrics.items() if len(runs)}
-    figure = _figure(6.5, 0.5 + 0.75 * max(len(metrics), 1))
+    figure = new_figure(6.5, 0.5 + 0.75 * max(len(metrics), 1))
     if not metrics:
         _say_empty(figure.add_subplot(), "no run has a value")
     for number, (name, runs) in enumerate(metrics.items(), 1):
@@ -151,10 +151,11 @@ def seeds(values: Mapping[str, Sequence[float]], path: Path) -> None:
         axes.annotate(_mean_and_deviation(runs), (1.02, 0.5), xycoords="axes fraction", va="center", fontsize=9)
         if number == 1:
             axes.set_title("a dot a seed; line: median; at right: mean ± standard deviation", fontsize=9, color=_GREY)
-    _save(figure, path)
+    save(figure, path)
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches that needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -163,13 +164,14 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure in the format that the path's ending names; the same numbers give the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         # Names in a script that the font lacks are drawn as boxes; results in text hold them.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        # Without the library's version the same numbers give the same file.
-        figure.savefig(path, format="png", dpi=DPI, bbox_inches="tight", metadata={"Software": None})
+        changing = "Date" if path.suffix == ".svg" else "Software"  # the day, or the library's version
+        figure.savefig(path, dpi=DPI, bbox_inches="tight", metadata={changing: None})
 
 
 def _validated(row: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:

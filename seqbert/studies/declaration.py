@@ -198,6 +198,16 @@ class StudyConfig:
             for number, entry in enumerate(getattr(self, kind)):
                 self._check_entry(f"{kind}[{number}]", entry)
 
+    def rank(self, label: str, value: str) -> tuple[int, float, str]:
+        """What values are sorted by: those of an axis as they are declared, others by number, then by name."""
+        values = list(self.axes.get(label, ()))
+        if value in values:
+            return 0, values.index(value), value
+        try:
+            return 1, float(value), value
+        except ValueError:
+            return 2, 0.0, value
+
     def _check_entry(self, place: str, entry: TableConfig | PictureConfig | ClaimConfig) -> None:
         self._known(entry.stage, self.stages, f"{place}.stage", "stage")
         choices = [entry.where]

@@ -131,11 +131,8 @@ class _Planner:
     def _config(self, stage: StageConfig, changes: Tree, path: Path, seed: int) -> Tree:
         if stage.run == "pretrain":
             from seqbert.training.pretrain_config import PretrainConfig as Schema
-            from seqbert.training.pretrain_config import load_config as check
         else:
             from seqbert.training.finetune_config import FinetuneConfig as Schema  # type: ignore[assignment]
-
-            check = None  # type: ignore[assignment]  # what init lacks is known when it has been trained
         named = str(changes.pop("config", stage.config))
         own = None if self.beside is None else self.beside / named
         source = own if own is not None and own.is_file() else named
@@ -143,8 +140,7 @@ class _Planner:
         tree = lay(base, changes) | {"output": str(path), SEED: seed}
         if "domains" in tree:
             tree["domains"] = {name: part for name, part in tree["domains"].items() if part is not None}
-        checked = config_tree.load(Schema, tree) if check is None else check(tree)
-        return config_tree.to_dict(checked)
+        return config_tree.to_dict(config_tree.load(Schema, tree))
 
     def _filled(self, tree: Any, values: Mapping[str, str], seed: int, needs: list[Path]) -> Any:
         """The tree with each placeholder replaced by what it stands for."""

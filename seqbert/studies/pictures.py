@@ -10,7 +10,8 @@ from typing import Any
 from seqbert.analysis import charts
 from seqbert.studies.declaration import PictureConfig, StudyConfig
 from seqbert.studies.jobs import Job
-from seqbert.studies.results import Number, training_rows
+from seqbert.studies.results import Number, chosen
+from seqbert.training.logging import read_metrics
 
 ALL = "all"
 """The series where nothing tells any apart."""
@@ -39,16 +40,10 @@ def draw_pictures(study: StudyConfig, jobs: Sequence[Job], numbers: Sequence[Num
             charts.lines(path, series, **names, log_x=config.log_x)
 
 
-def _chosen(config: PictureConfig, numbers: Sequence[Number]) -> list[Number]:
-    return [
-        one for one in numbers if one.stage == config.stage and one.metric == config.metric and one.fits(config.where)
-    ]
-
-
 def _groups(config: PictureConfig, study: StudyConfig, numbers: Sequence[Number]) -> dict[str, dict[str, list[float]]]:
     """Group, series, and one value a seed: the mean of what differs in neither."""
     found: dict[str, dict[str, dict[int, list[float]]]] = {}
-    for one in _chosen(config, numbers):
+    for one in chosen(numbers, config):
         group, series = str(one.labels.get(config.x, ALL)), _series(config, one.labels)
         found.setdefault(group, {}).setdefault(series, {}).setdefault(one.seed, []).append(one.value)
     return {
@@ -65,7 +60,7 @@ def _lines(config: PictureConfig, study: StudyConfig, numbers: Sequence[Number])
         if one.stage == config.stage and one.metric == config.x
     }
     found: dict[str, dict[float, list[float]]] = {}
-    for one in _chosen(config, numbers):
+    for one in chosen(numbers, config):
         x = one.labels.get(config.x, places.get((tuple(one.labels.items()), one.seed)))
         try:
             place = float(x)  # type: ignore[arg-type]
@@ -81,7 +76,7 @@ def _curves(config: PictureConfig, study: StudyConfig, jobs: Sequence[Job]) -> d
     for job in jobs:
         if job.stage != config.stage or not Number(job.stage, job.values, job.seed, "", 0.0).fits(config.where):
             continue
-        for row in training_rows(job):
+        for row in read_metrics(job.folder):
             value, x = _logged(row, config.metric), row.get(config.x)
             if isinstance(value, int | float) and isinstance(x, int | float):
                 found.setdefault(_series(config, job.values), {}).setdefault(float(x), []).append(float(value))
@@ -104,14 +99,4 @@ def _series(config: PictureConfig, labels: Mapping[str, Any]) -> str:
 
 def _ordered(axis: str | None, study: StudyConfig, found: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """In the order of the declaration, others by number or name."""
-    order = list(study.axes.get(axis or "", ()))
-
-    def place(name: str) -> tuple[int, float, str]:
-        if name in order:
-            return 0, order.index(name), name
-        try:
-            return 1, float(name), name
-        except ValueError:
-            return 2, 0.0, name
-
-    return [(name, found[name]) for name in sorted(found, key=place)]
+    return [(name, found[name]) for name in sorted(found, key=lambda name: study.rank(axis or "", name))]

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from seqbert.data.whole import write_text
-from seqbert.studies.declaration import SEED
+from seqbert.studies.declaration import SEED, ClaimConfig, PictureConfig, TableConfig
 from seqbert.studies.jobs import Job
+from seqbert.training.logging import read_metrics
 
 ROWS = "rows.json"
 """What a measuring function gave, in the folder of its job."""
@@ -48,6 +49,11 @@ class Number:
             if str(self.labels[label]) not in map(str, allowed):
                 return False
         return True
+
+
+def chosen(numbers: Iterable[Number], entry: TableConfig | PictureConfig | ClaimConfig) -> list[Number]:
+    """The numbers that a table, a picture or a claim is about."""
+    return [one for one in numbers if one.stage == entry.stage and one.metric == entry.metric and one.fits(entry.where)]
 
 
 def result_file(job: Job) -> Path:
@@ -100,21 +106,13 @@ def _of_finetuning(content: Mapping[str, Any]) -> Iterator[tuple[dict[str, str],
 def _cost(job: Job) -> dict[str, float]:
     """Steps and tokens of training, and the number of parameters, as far as they are known."""
     found: dict[str, float] = {}
-    for row in training_rows(job):
+    for row in read_metrics(job.folder):
         found |= {
             name: float(row[key]) for name, key in (("tokens", "tokens"), ("steps", "step")) if _is_number(row.get(key))
         }
     for weights in sorted((job.folder / "model").rglob("model.safetensors"))[:1]:
         found["parameters"] = float(_parameters(weights))
     return found
-
-
-def training_rows(job: Job) -> list[dict[str, Any]]:
-    """The lines of a run's ``metrics.jsonl``."""
-    path = job.folder / "metrics.jsonl"
-    if not path.is_file():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _parameters(weights: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ from seqbert import config as config_tree
 from seqbert.data.whole import lock, write_json
 from seqbert.errors import ConfigError, Stopped
 from seqbert.studies.jobs import RUNS, Job
+from seqbert.studies.results import result_file
 from seqbert.training.logging import Console
 from seqbert.training.signals import StopSignals
 
@@ -123,6 +125,10 @@ class Failed:
     reason: str
     log: Path
 
+    def as_dict(self) -> dict[str, str]:
+        """The same as plain data."""
+        return {"job": self.job.name, "reason": self.reason, "log": str(self.log)}
+
 
 def run_jobs(jobs: Sequence[Job], folder: StudyFolder, processes: int | None, overwrite: bool) -> list[Failed]:
     """Does what is not done yet, and gives what failed; jobs that need a failed one are not tried.
@@ -189,19 +195,22 @@ class _Todo:
                     f"{job.name}: this was begun with other settings ({'; '.join(other[:5])}). Do it anew with "
                     "--overwrite, or name another folder with --output."
                 )
-            needed = {str(folder): self.finished.get(folder) for folder in job.needs}
-            if not other and record.finished is not None and needed == record.needed and _is_whole(job):
+            needed = self._needed(job)
+            if not other and record.finished is not None and needed == record.needed and result_file(job).is_file():
                 self.finished[job.folder] = record.finished
                 return
             if other or any(value is not None and needed.get(name) != value for name, value in record.needed.items()):
                 self.anew.add(job.folder)
         self.waiting.append(job)
 
+    def _needed(self, job: Job) -> dict[str, float | None]:
+        """When each job that this one needs was done."""
+        return {str(folder): self.finished.get(folder) for folder in job.needs}
+
     def serve(self, worker: _Worker) -> None:
         """Hands a worker one job after the other until none is left."""
         while (job := self._take()) is not None:
-            needed = {str(folder): self.finished.get(folder) for folder in job.needs}
-            record = Record(job.settings, None, needed)
+            record = Record(job.settings, None, self._needed(job))
             log = self.folder.log(job)
             begun = time.monotonic()
             try:
@@ -310,7 +319,7 @@ class _Worker:
                 self.process.wait()  # it ends now, and could not take another job
             return found
         code = self.process.wait()
-        if -code in (15,):
+        if code == -signal.SIGTERM:
             return {"stopped": True}
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return {"error": f"its process ended with {how}; {log} says more"}
@@ -354,12 +363,6 @@ def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
 def _outcome(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that decide what comes out; how a run is carried out does not."""
     return {key: value for key, value in settings.items() if key != "run" or not isinstance(value, dict)}
-
-
-def _is_whole(job: Job) -> bool:
-    from seqbert.studies.results import result_file
-
-    return result_file(job).is_file()
 
 
 def _gpus() -> int:

@@ -1,4 +1,4 @@
-"""``seqbert study``: runs a grid, goes on with what was cut, and writes table, pictures, verdicts and page."""
+"""``seqbert study``: runs a grid, goes on with what was cut, and writes table, pictures and verdicts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def study(
 def write_results(
     settings: StudyConfig, jobs: Sequence[Job], study_folder: StudyFolder, failed: Sequence[Failed] = ()
 ) -> tuple[list[Table], list[Judged]]:
-    """Writes what came of the jobs that are done: tables, verdicts, pictures, and a page.
+    """Writes what came of the jobs that are done: tables, verdicts and pictures.
 
     Returns:
         The tables, and what the study says about its claims.
@@ -87,8 +87,7 @@ def write_results(
     write_json(folder / "tables.json", {"tables": [dataclasses.asdict(table) for table in tables]})
     write_text(folder / "table.md", as_markdown(tables, claims))
     write_json(folder / "claims.json", {"claims": [dataclasses.asdict(claim) for claim in claims]})
-    troubles = [{"job": one.job.name, "reason": one.reason, "log": str(one.log)} for one in failed]
-    write_json(folder / "failed.json", {"failed": troubles})
+    write_json(folder / "failed.json", {"failed": [one.as_dict() for one in failed]})
     draw_pictures(settings, jobs, numbers, folder / "pictures")
     return tables, claims
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seqbert.studies.declaration import ClaimConfig, StudyConfig, TableConfig
-from seqbert.studies.results import Number
+from seqbert.studies.results import Number, chosen
 from seqbert.studies.statistics import Difference, Verdict, deviations, judge, paired_difference, spread
 
 LOWER_IS_BETTER = re.compile("loss|perplexity|bits|error|seconds|mse|mae")
@@ -78,20 +78,18 @@ def build_tables(study: StudyConfig, numbers: Sequence[Number]) -> list[Table]:
 
 
 def _table(config: TableConfig, study: StudyConfig, numbers: Sequence[Number]) -> Table:
-    chosen = [one for one in numbers if one.stage == config.stage and one.metric == config.metric]
-    chosen = [one for one in chosen if one.fits(config.where)]
-    rows = _values(config.rows, study, chosen)
-    columns = _values(config.columns, study, chosen)
+    about = chosen(numbers, config)
+    rows, columns = (_values(labels, study, about) for labels in (config.rows, config.columns))
     entries = []
     for row in rows:
         cells = []
         for column in columns:
             own = dict(zip(config.rows, row, strict=True)) | dict(zip(config.columns, column, strict=True))
-            by_seed = seed_means(chosen, own)
+            by_seed = seed_means(about, own)
             difference = None
             other = own | (config.against or {})
             if config.against and other != own:
-                difference = paired_difference(by_seed, seed_means(chosen, other))
+                difference = paired_difference(by_seed, seed_means(about, other))
             mean, sd = spread(list(by_seed.values())) if by_seed else (None, None)
             cells.append(Cell(mean, sd, len(by_seed), difference))
         entries.append((list(row), cells))
@@ -104,18 +102,9 @@ def _values(labels: Sequence[str], study: StudyConfig, numbers: Sequence[Number]
     found = {tuple(str(one.labels.get(label, "")) for label in labels) for one in numbers}
 
     def order(values: tuple[str, ...]) -> list[tuple[int, float, str]]:
-        return [_place(label, value, study) for label, value in zip(labels, values, strict=True)]
+        return [study.rank(label, value) for label, value in zip(labels, values, strict=True)]
 
     return sorted(found, key=order) or [()] * (not labels)
-
-
-def _place(label: str, value: str, study: StudyConfig) -> tuple[int, float, str]:
-    if label in study.axes and value in study.axes[label]:
-        return 0, list(study.axes[label]).index(value), value
-    try:
-        return 1, float(value), value
-    except ValueError:
-        return 2, 0.0, value
 
 
 def seed_means(numbers: Sequence[Number], where: Mapping[str, Any]) -> dict[int, float]:
@@ -133,9 +122,8 @@ def judge_claims(study: StudyConfig, numbers: Sequence[Number]) -> list[Judged]:
 
 
 def _judged(claim: ClaimConfig, numbers: Sequence[Number]) -> Judged:
-    chosen = [one for one in numbers if one.stage == claim.stage and one.metric == claim.metric]
-    chosen = [one for one in chosen if one.fits(claim.where)]
-    better, worse = (seed_means(_in_both(chosen, claim), arm) for arm in (claim.better, claim.worse))
+    about = _in_both(chosen(numbers, claim), claim)
+    better, worse = seed_means(about, claim.better), seed_means(about, claim.worse)
     lower = claim.lower_is_better
     if claim.compare == "deviations":
         better, worse = deviations(worse), deviations(better)

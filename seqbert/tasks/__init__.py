@@ -23,9 +23,12 @@ TASKS: dict[str, type[Task[Any]]] = {
 """The tasks by name."""
 
 
-def build_task(config: TaskConfig) -> Task[Any]:
-    """The task that a config section describes."""
-    return TASKS[config.name](config)
+def build_task(config: TaskConfig, causal: bool = False) -> Task[Any]:
+    """The task that a config section describes, on an encoder that is causal or sees both sides."""
+    task = TASKS[config.name](config)
+    if isinstance(task, PooledTask):
+        task.reads_last = causal
+    return task
 
 
 __all__ = ["TASKS", "PooledTask", "Prediction", "Sequencing", "Source", "Task", "TaskConfig", "build_task"]

@@ -37,7 +37,6 @@ from seqbert.training.initialise import Initial, build_model, encoder_config, fi
 from seqbert.training.loader import ENDLESS, load_steps
 from seqbert.training.logging import Console, MetricsLog, read_metrics
 from seqbert.training.loop import Loop, LoopSettings
-from seqbert.training.mapped import map_vocabulary
 from seqbert.training.optimizers import build_optimizer
 from seqbert.training.parallel import World, job_name, join
 from seqbert.training.preparation import check_keeps, read_tokenizer
@@ -142,9 +141,8 @@ class _Runs:
                 f"{self.encoder.max_position_embeddings} tokens: lower the one, or raise "
                 "model.max_position_embeddings where the weights are new."
             )
-        self.task = build_task(config.task)
-        if self.encoder.causal and isinstance(self.task, PooledTask):
-            self.task.reads_last = True
+        self.task = build_task(config.task, self.encoder.causal)
+        if isinstance(self.task, PooledTask) and self.task.reads_last:
             self.note(
                 "The encoder is causal, so that the task's head reads the last token of a sequence; classes of "
                 "transformers would read the first one."
@@ -377,9 +375,9 @@ class _Run:
             write_text(self.folder.config, config_tree.dump(alone))
         for map_seed in self.runs.mapped(self.seed).values():
             assert self.runs.initial is not None
-            giver = self.runs.initial.giver(self.runs.name)
-            old, new = load_tokenizer(giver.folder), Tokenizer.from_str(self.runs.tokenizer_json)
-            words = map_vocabulary(old, new, map_seed)
+            old = load_tokenizer(self.runs.initial.giver(self.runs.name).folder)
+            new = Tokenizer.from_str(self.runs.tokenizer_json)
+            words = self.runs.initial.mapped(self.runs.name, new, map_seed)
             named = {str(new.id_to_token(one)): old.id_to_token(other) for one, other in sorted(words.items())}
             write_json(self.folder.vocabulary_map, named)
 

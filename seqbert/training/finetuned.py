@@ -15,7 +15,7 @@ from seqbert.domain import Augmentation, Domain, Example
 from seqbert.errors import CheckpointError
 from seqbert.models.hub_tokenizer import read_json
 from seqbert.models.model import Model
-from seqbert.tasks import PooledTask, Prediction, Sequencing, Source, Task, build_task
+from seqbert.tasks import Prediction, Sequencing, Source, Task, build_task
 from seqbert.tasks.metrics import Scores
 from seqbert.training.device import Device
 from seqbert.training.evaluation import averaged_outputs
@@ -66,9 +66,7 @@ class Finetuned:
         config = config_tree.load(FinetuneConfig, folder.config)
         device = device or Device.of(config.run, world)
         loaded = load_model(run, None, device)
-        task = build_task(config.task)
-        if isinstance(task, PooledTask):
-            task.reads_last = loaded.model.config.causal
+        task = build_task(config.task, loaded.model.config.causal)
         _restore(task, folder.task)
         _check_labels(loaded.labels, task, folder)
         name = loaded.domain.name

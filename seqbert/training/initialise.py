@@ -19,7 +19,7 @@ from seqbert.models.hub_tokenizer import load_tokenizer
 from seqbert.models.initialisation import Undrawn
 from seqbert.models.lstm import FeaturesConfig
 from seqbert.models.model import Model
-from seqbert.training.mapped import map_vocabulary
+from seqbert.training.mapped import map_vocabulary, special_tokens
 from seqbert.training.run_folder import RunFolder, domains_of, open_run
 
 if TYPE_CHECKING:
@@ -63,6 +63,15 @@ class Initial:
                 f'which of them "{vocabulary}" is to be mapped: name the folder of one, such as model/NAME in the run.'
             )
         return next(iter(self.checkpoints.values()))
+
+    def mapped(self, vocabulary: str, tokenizer: Tokenizer, seed: int) -> dict[int, int]:
+        """For each id of a domain's tokenizer the id of the word in :meth:`giver` that stands for it.
+
+        Raises:
+            CheckpointError: It is unclear which vocabulary is meant.
+            ConfigError: There are too few words.
+        """
+        return map_vocabulary(load_tokenizer(self.giver(vocabulary).folder), tokenizer, seed)
 
     def tokenizer(self, vocabulary: str) -> str | None:
         """The tokenizer that goes with the embeddings of a vocabulary, as JSON; None where there are none."""
@@ -168,11 +177,12 @@ def build_model(
         if name in sizes
     }
     for name in known.keys() & set(replaced):
-        known[name] = _with_words(known[name], tokenizers[name], config, seed)
+        words = special_tokens(load_tokenizer(known[name].folder), tokenizers[name])
+        known[name] = _with_words(known[name], sizes[name], config, seed, words)
     for name, map_seed in (mapped or {}).items():
         giver = dataclasses.replace(initial.giver(name), config=config)
-        words = map_vocabulary(load_tokenizer(giver.folder), tokenizers[name], map_seed)
-        known[name] = _with_words(giver, tokenizers[name], config, seed, words)
+        words = initial.mapped(name, tokenizers[name], map_seed)
+        known[name] = _with_words(giver, sizes[name], config, seed, words)
     old_sizes = {name: known[name].vocab_size if name in known else sizes[name] for name in sizes}
     with Undrawn():
         model = Model(config, old_sizes, heads, features, mask_ids)
@@ -204,27 +214,17 @@ def _load_shared(model: Model, checkpoint: hub.Checkpoint) -> None:
 
 
 def _with_words(
-    checkpoint: hub.Checkpoint,
-    tokenizer: Tokenizer,
-    config: EncoderConfig,
-    seed: int,
-    words: Mapping[int, int] | None = None,
+    checkpoint: hub.Checkpoint, size: int, config: EncoderConfig, seed: int, words: Mapping[int, int]
 ) -> hub.Checkpoint:
     """The checkpoint for another vocabulary.
 
     Args:
         checkpoint: The weights.
-        tokenizer: That of the new vocabulary.
+        size: That of the new vocabulary.
         config: The encoder's shape.
         seed: Of new word embeddings.
-        words: The old id that each new id takes its embedding from, where it takes one; None: special tokens keep
-            theirs, and the others are new.
+        words: The old id that each new id takes its embedding from; an id that takes none has a new one.
     """
-    size = tokenizer.get_vocab_size()
-    if words is None:
-        old_tokenizer = load_tokenizer(checkpoint.folder)
-        ids = {token: (tokenizer.token_to_id(token), old_tokenizer.token_to_id(token)) for token in SPECIAL_TOKENS}
-        words = {new: old for new, old in ids.values() if new is not None and old is not None}
     new_ids, old_ids = list(words), list(words.values())
     tensors = dict(checkpoint.tensors)
     for name, tensor in checkpoint.tensors.items():

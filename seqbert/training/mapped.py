@@ -15,6 +15,12 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 """Whole words: no pieces that go on (##ing), no single characters, numbers, signs, and nothing in brackets."""
 
 
+def special_tokens(old: Tokenizer, new: Tokenizer) -> dict[int, int]:
+    """For the id of each special token in a new vocabulary its id in an old one, where both have it."""
+    ids = ((new.token_to_id(token), old.token_to_id(token)) for token in SPECIAL_TOKENS)
+    return {one: other for one, other in ids if one is not None and other is not None}
+
+
 def map_vocabulary(old: Tokenizer, new: Tokenizer, seed: int) -> dict[int, int]:
     """Gives each token of a new vocabulary an ordinary word of an old one, no word twice.
 
@@ -32,7 +38,7 @@ def map_vocabulary(old: Tokenizer, new: Tokenizer, seed: int) -> dict[int, int]:
         ConfigError: The old vocabulary has fewer words than the new one has tokens.
     """
     known, asked = old.get_vocab(), new.get_vocab()
-    kept = {asked[token]: known[token] for token in SPECIAL_TOKENS if token in asked and token in known}
+    kept = special_tokens(old, new)
     taken = set(kept.values())
     words = sorted(number for token, number in known.items() if _WORD.fullmatch(token) and number not in taken)
     wanted = sorted(set(asked.values()) - set(kept))

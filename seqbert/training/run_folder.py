@@ -172,9 +172,9 @@ class RunFolder:
         """Removes what a run writes, and nothing else that may lie there."""
         for name in ("checkpoints", "tokenizers", "model", "evaluation", "seeds", "tensorboard"):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        self.vocabulary_map.unlink(missing_ok=True)
-        for name in ("data.json", "metrics.jsonl", "result.json", "task.json", "import.json", "report.html", JOB):
-            (self.path / name).unlink(missing_ok=True)
+        files = ("data.json", "metrics.jsonl", "result.json", "task.json", "import.json", "report.html", JOB)
+        for path in (self.vocabulary_map, *(self.path / name for name in files)):
+            path.unlink(missing_ok=True)
         self.config.unlink(missing_ok=True)  # last, so that until then it is the folder of a run
 
 
